@@ -1,0 +1,27 @@
+"""Probabilities of actions."""
+
+from __future__ import annotations
+
+import array_api_compat
+
+from covshift.rules.arrays import ArrayT
+
+
+def epsilon_greedy_probabilities(q: ArrayT, epsilon: float) -> ArrayT:
+    """(1 - ε) on the first best action, and ε spread over all, along the last axis.
+
+    Example:
+        >>> import numpy as np
+        >>> epsilon_greedy_probabilities(np.array([0.0, 3.0]), 0.1)
+        array([0.05, 0.95])
+    """
+    xp = array_api_compat.array_namespace(q)
+    actions = xp.arange(q.shape[-1], device=array_api_compat.device(q))
+    greedy = xp.argmax(q, axis=-1)[..., None] == actions
+    result: ArrayT = epsilon / q.shape[-1] + (1.0 - epsilon) * xp.astype(greedy, q.dtype)
+    return result
+
+
+def importance_ratio(pi_a: ArrayT, mu_a: ArrayT) -> ArrayT:
+    """ρ = π(a|s)/μ(a|s) of the action taken; μ is positive there, since it was taken."""
+    return pi_a / mu_a

@@ -1,0 +1,41 @@
+"""Learning a value: TD, its corrections for off-policy data, and what emphatic TD and TDC add."""
+
+from __future__ import annotations
+
+from covshift.rules.arrays import ArrayT
+
+
+def td_error(v_tm1: ArrayT, r_t: ArrayT, discount_t: ArrayT, v_t: ArrayT) -> ArrayT:
+    """r + γ V(s') - V(s); eq. (2). The discount is 0 where s' is terminal."""
+    return r_t + discount_t * v_t - v_tm1
+
+
+def importance_weighted_td_error(td_error_t: ArrayT, rho_tm1: ArrayT) -> ArrayT:
+    """ρ δ: corrects the action, not the state."""
+    return rho_tm1 * td_error_t
+
+
+def corrected_td_error(td_error_t: ArrayT, rho_tm1: ArrayT, c_tm1: ArrayT) -> ArrayT:
+    """c(s) ρ δ: in expectation TD under d_π; c alone would not be (E14)."""
+    return c_tm1 * importance_weighted_td_error(td_error_t, rho_tm1)
+
+
+def followon_trace(trace_tm1: ArrayT, rho_tm1: ArrayT, trace_discount: float) -> ArrayT:
+    """β ρ F + 1, the follow-on trace of emphatic TD(0) with unit interest.
+
+    With β = γ̂ its expectation given the state is c(s)/(1 - γ̂) (B2); the trace itself may have
+    infinite variance.
+    """
+    return trace_discount * rho_tm1 * trace_tm1 + 1.0
+
+
+def tdc_correction(
+    h: ArrayT, phi_tm1: ArrayT, phi_t: ArrayT, rho_tm1: ArrayT, discount_t: ArrayT
+) -> ArrayT:
+    """-ρ γ (φ(s)ᵀh) φ(s'), what TDC adds to the ρ-weighted TD step."""
+    return linear_direction(-rho_tm1 * discount_t * (phi_tm1 * h).sum(-1), phi_t)
+
+
+def linear_direction(error: ArrayT, phi: ArrayT) -> ArrayT:
+    """error · φ, the step of a linear prediction along its features."""
+    return error[..., None] * phi

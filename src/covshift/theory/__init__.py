@@ -1,0 +1,80 @@
+"""The exact objects: finite MDPs, chains, operators, projections, bounds, examples.
+
+Everything is NumPy/SciPy in float64; kernels may be dense or sparse. Nothing here learns.
+"""
+
+from covshift.theory import examples
+from covshift.theory.bounds import (
+    ApproximationError,
+    approximation_error,
+    concentration,
+    concentration_limit,
+    dual_modulus,
+    dual_weighting,
+    emphatic_modulus,
+    expected_trace,
+    printed_concentration_bound,
+    reset_margin,
+    safe_ratio_discount,
+)
+from covshift.theory.chain import MarkovChain, Resolvent, as_dense, total_variation
+from covshift.theory.mdp import FiniteMDP, uniform_policy
+from covshift.theory.norms import induced_norm, spectral_radius, weighted_norm
+from covshift.theory.operators import (
+    AffineOperator,
+    BellmanOperator,
+    CopOperator,
+    DiscountedCopOperator,
+    NormalizedCopOperator,
+    PowerOperator,
+    ProjectedOperator,
+    ResetTransition,
+)
+from covshift.theory.projections import (
+    fit_span,
+    project_span,
+    project_weighted_simplex,
+    span_projection,
+)
+from covshift.theory.ratios import c_star, chi_squared, d_pi_hat, effective_sample_share, rho
+
+__all__ = [
+    "AffineOperator",
+    "ApproximationError",
+    "BellmanOperator",
+    "CopOperator",
+    "DiscountedCopOperator",
+    "FiniteMDP",
+    "MarkovChain",
+    "NormalizedCopOperator",
+    "PowerOperator",
+    "ProjectedOperator",
+    "ResetTransition",
+    "Resolvent",
+    "approximation_error",
+    "as_dense",
+    "c_star",
+    "chi_squared",
+    "concentration",
+    "concentration_limit",
+    "d_pi_hat",
+    "dual_modulus",
+    "dual_weighting",
+    "effective_sample_share",
+    "emphatic_modulus",
+    "examples",
+    "expected_trace",
+    "fit_span",
+    "induced_norm",
+    "printed_concentration_bound",
+    "project_span",
+    "project_weighted_simplex",
+    "reset_margin",
+    "rho",
+    "safe_ratio_discount",
+    "span_projection",
+    "spectral_radius",
+    "total_variation",
+    "uniform_policy",
+    "weighted_norm",
+]

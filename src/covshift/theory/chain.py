@@ -1,0 +1,204 @@
+"""Markov chains: classes of states, stationary distributions, and the resolvent (I - βP)⁻¹."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse.csgraph import connected_components
+from scipy.sparse.linalg import SuperLU, splu
+
+from covshift.errors import InputError
+from covshift.theory.validation import (
+    Dense,
+    Matrix,
+    Vector,
+    as_distribution,
+    as_vector,
+    check_discount,
+    check_rows,
+    name_states,
+)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class MarkovChain:
+    """A finite Markov chain P(s'|s), row s, dense or sparse.
+
+    With a start distribution `d_0` the chain is episodic: a row may sum to less than 1, and what
+    is missing is the probability that the episode ends there.
+
+    Args:
+        p: states × states, `p[s, t]` the probability of t after s.
+        d_0: start distribution of an episodic chain; None for a continuing one.
+    """
+
+    p: Matrix
+    d_0: Vector | None = None
+    _resolvents: dict[float, Resolvent] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.p.ndim != 2 or self.p.shape[0] != self.p.shape[1]:
+            raise InputError(f"p has shape {self.p.shape}, but a square matrix is needed")
+        check_rows("p", self.p, substochastic=self.is_episodic)
+        if self.d_0 is not None:
+            object.__setattr__(self, "d_0", as_distribution("d_0", self.d_0, self.num_states))
+
+    @property
+    def num_states(self) -> int:
+        """The number of states."""
+        return int(self.p.shape[0])
+
+    @property
+    def is_episodic(self) -> bool:
+        """Whether episodes start from `d_0` and end."""
+        return self.d_0 is not None
+
+    def push(self, x: Vector) -> Vector:
+        """Pᵀx: where mass x stands one step later."""
+        return self.p.T @ x
+
+    def recurrent_classes(self) -> list[NDArray[np.int64]]:
+        """The closed classes of states, those that the chain enters and never leaves."""
+        graph = sp.csr_array(self.p)
+        count, label = connected_components(graph, directed=True, connection="strong")
+        leak = np.asarray(graph.sum(axis=1)).ravel() < 1.0 - 1e-12
+        source = np.repeat(label, np.diff(graph.indptr))
+        target = label[graph.indices]
+        leaves = (source != target) & (graph.data > 0)
+        closed = np.ones(count, dtype=bool)
+        closed[source[leaves]] = False
+        closed[label[leak]] = False
+        return [np.flatnonzero(label == k) for k in np.flatnonzero(closed)]
+
+    def stationary(self) -> Vector:
+        """The stationary distribution d = dP of a continuing chain with one recurrent class.
+
+        Transient states get exactly 0.
+        """
+        if self.is_episodic:
+            raise InputError("an episodic chain has visits, not a stationary distribution")
+        classes = self.recurrent_classes()
+        if len(classes) > 1:
+            named = ", ".join(name_states(states) for states in classes[:4])
+            raise InputError(
+                f"the chain has {len(classes)} recurrent classes ({named}), so its stationary "
+                "distribution is not unique; restrict it to one of them"
+            )
+        states = classes[0]
+        distribution = np.zeros(self.num_states)
+        distribution[states] = _stationary_of_class(self.p, states)
+        return distribution
+
+    def visits(self) -> Vector:
+        """Expected visits in an episode: d = Σᵢ (Pᵀ)ⁱ d₀, which is not normalized."""
+        if self.d_0 is None:
+            raise InputError("only an episodic chain has visits; give it a start distribution d_0")
+        trapped = self.recurrent_classes()
+        if trapped:
+            raise InputError(
+                f"episodes never end from the states {name_states(trapped[0])}: "
+                "give them a way to terminate"
+            )
+        return np.maximum(self.resolvent(1.0).solve_transposed(self.d_0), 0.0)
+
+    def occupancy(self) -> Vector:
+        """d of the paper: the stationary distribution, or for an episodic chain its visits."""
+        return self.visits() if self.is_episodic else self.stationary()
+
+    def restart(self) -> MarkovChain:
+        """The continuing chain in which the end of an episode leads to the next one's start."""
+        if self.d_0 is None:
+            return self
+        ends = np.maximum(1.0 - np.asarray(self.p.sum(axis=1)).ravel(), 0.0)
+        if sp.issparse(self.p):
+            again = sp.csr_array(ends[:, None]) @ sp.csr_array(self.d_0[None, :])
+            return MarkovChain(sp.csr_array(self.p + again))
+        return MarkovChain(self.p + np.outer(ends, self.d_0))
+
+    def resolvent(self, discount: float) -> Resolvent:
+        """(I - discount · P)⁻¹, factorized once and kept for the next call."""
+        if discount not in self._resolvents:
+            self._resolvents.clear()
+            self._resolvents[discount] = Resolvent(self.p, discount)
+        return self._resolvents[discount]
+
+    def mixing_rate(self) -> float:
+        """The second largest modulus of an eigenvalue of P: 0 mixes at once, 1 never."""
+        moduli = np.sort(np.abs(np.linalg.eigvals(as_dense(self.p))))
+        return float(moduli[-2]) if len(moduli) > 1 else 0.0
+
+
+@final
+class Resolvent:
+    """(I - βP)⁻¹ by one LU factorization that serves P and Pᵀ.
+
+    Sparse matrices are ordered by minimum degree on the pattern of A + Aᵀ and factorized without
+    pivoting off the diagonal, which is safe for these diagonally dominant matrices.
+    """
+
+    def __init__(self, p: Matrix, discount: float) -> None:
+        check_discount("discount", discount)
+        self._lu: SuperLU | tuple[Dense, NDArray[Any]]
+        if sp.issparse(p):
+            system = sp.eye_array(p.shape[0], format="csc") - discount * sp.csc_array(p)
+            self._lu = _factorize_sparse(system)
+        else:
+            self._lu = scipy.linalg.lu_factor(np.eye(p.shape[0]) - discount * p)
+
+    def solve(self, b: ArrayLike) -> Vector:
+        """x with (I - βP) x = b."""
+        return self._solve(np.asarray(b, dtype=np.float64), transposed=False)
+
+    def solve_transposed(self, b: ArrayLike) -> Vector:
+        """x with (I - βPᵀ) x = b."""
+        return self._solve(np.asarray(b, dtype=np.float64), transposed=True)
+
+    def _solve(self, b: Vector, *, transposed: bool) -> Vector:
+        if isinstance(self._lu, tuple):
+            return np.asarray(scipy.linalg.lu_solve(self._lu, b, trans=int(transposed)))
+        return np.asarray(self._lu.solve(b, trans="T" if transposed else "N"))
+
+
+def as_dense(matrix: Matrix) -> Dense:
+    """The same matrix as a NumPy array."""
+    return matrix.toarray() if sp.issparse(matrix) else np.asarray(matrix)
+
+
+def total_variation(d: ArrayLike, other: ArrayLike) -> float:
+    """½ Σ |d - other|, the largest difference in probability of any event."""
+    first = np.asarray(d, dtype=np.float64)
+    return float(0.5 * np.abs(first - as_vector("other", other, first.shape[0])).sum())
+
+
+def _factorize_sparse(system: sp.csc_array) -> SuperLU:
+    return splu(
+        system,
+        permc_spec="MMD_AT_PLUS_A",
+        diag_pivot_thresh=0.0,
+        panel_size=4,
+        options={"SymmetricMode": True},
+    )
+
+
+def _stationary_of_class(p: Matrix, states: NDArray[np.int64]) -> Vector:
+    """Solves d = dP on one irreducible class by fixing the mass of its first state to 1."""
+    if len(states) == 1:
+        return np.ones(1)
+    inner, rest = states[0], states[1:]
+    if sp.issparse(p):
+        rows = sp.csr_array(p)
+        block = sp.csc_array(rows[rest][:, rest])
+        inflow = rows[[inner]].toarray().ravel()[rest]
+        system = sp.eye_array(len(rest), format="csc") - block
+        mass = _factorize_sparse(system).solve(inflow, trans="T")
+    else:
+        system_t = np.eye(len(rest)) - p[np.ix_(rest, rest)].T
+        mass = np.linalg.solve(system_t, p[inner, rest])
+    distribution = np.concatenate([[1.0], np.maximum(mass, 0.0)])
+    return np.asarray(distribution / distribution.sum())

@@ -1,0 +1,278 @@
+"""The operators of the paper as small frozen objects.
+
+Each is affine, x ↦ Ax + b, and knows how to apply itself, its matrix A, its offset b and its fixed
+point. The exception is the normalized COP operator, which divides and so is not affine.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike
+
+from covshift.errors import InputError
+from covshift.theory.chain import MarkovChain, as_dense
+from covshift.theory.norms import induced_norm, spectral_radius
+from covshift.theory.projections import project_span, span_projection
+from covshift.theory.ratios import c_star, d_pi_hat
+from covshift.theory.validation import (
+    Dense,
+    Matrix,
+    Vector,
+    as_distribution,
+    as_table,
+    as_vector,
+    as_weights,
+    check_discount,
+)
+
+
+class AffineOperator(ABC):
+    """x ↦ Ax + b on vectors over states."""
+
+    @abstractmethod
+    def apply(self, x: Vector) -> Vector:
+        """Ax + b."""
+
+    @abstractmethod
+    def as_matrix(self) -> Matrix:
+        """A, the linear part."""
+
+    @abstractmethod
+    def fixed_point(self) -> Vector:
+        """The x with x = Ax + b; where any multiple is one, the one of mean 1."""
+
+    def offset(self) -> Vector:
+        """b, the image of 0."""
+        return self.apply(np.zeros(self.as_matrix().shape[0]))
+
+    def power(self, num_steps: int) -> PowerOperator:
+        """The operator applied `num_steps` times."""
+        return PowerOperator(self, num_steps)
+
+    def induced_norm(self, d: ArrayLike) -> float:
+        """‖A‖_d, the factor by which differences grow at most in the d-weighted norm."""
+        return induced_norm(self.as_matrix(), d)
+
+    def spectral_radius(self) -> float:
+        """The radius of A: iterates converge from everywhere exactly if it is below 1."""
+        return spectral_radius(self.as_matrix())
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class BellmanOperator(AffineOperator):
+    """𝒯_π V = r_π + γP_π V."""
+
+    chain_pi: MarkovChain
+    r_pi: Vector
+    discount: float
+
+    def __post_init__(self) -> None:
+        below_one = not self.chain_pi.is_episodic
+        check_discount("discount", self.discount, below_one=below_one)
+        object.__setattr__(self, "r_pi", as_vector("r_pi", self.r_pi, self.chain_pi.num_states))
+
+    def apply(self, x: Vector) -> Vector:
+        """r_π + γP_π x."""
+        return self.r_pi + self.discount * (self.chain_pi.p @ x)
+
+    def as_matrix(self) -> Matrix:
+        """γP_π."""
+        return self.discount * self.chain_pi.p
+
+    def fixed_point(self) -> Vector:
+        """V^π."""
+        return self.chain_pi.resolvent(self.discount).solve(self.r_pi)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class DiscountedCopOperator(AffineOperator):
+    """Y_γ̂ c = γ̂ D⁻¹P_πᵀD c + (1 - γ̂) e with D = diag(d_μ); eq. (6).
+
+    On an episodic chain γ̂ (D⁻¹P_πᵀD c + D⁻¹d₀) + (1 - γ̂) e, where d_μ counts visits; eq. (11) in
+    the form that holds for any start distribution.
+    """
+
+    chain_pi: MarkovChain
+    d_mu: Vector
+    ratio_discount: float
+
+    def __post_init__(self) -> None:
+        check_discount("ratio_discount", self.ratio_discount)
+        object.__setattr__(self, "d_mu", as_weights("d_mu", self.d_mu, self.chain_pi.num_states))
+
+    def apply(self, x: Vector) -> Vector:
+        """γ̂ times what COP gives, plus 1 - γ̂."""
+        inflow = self.chain_pi.push(self.d_mu * x)
+        if self.chain_pi.d_0 is not None:
+            inflow = inflow + self.chain_pi.d_0
+        return self.ratio_discount * inflow / self.d_mu + (1.0 - self.ratio_discount)
+
+    def as_matrix(self) -> Matrix:
+        """γ̂ D⁻¹P_πᵀD."""
+        p = self.chain_pi.p
+        if sp.issparse(p):
+            scaled = sp.diags_array(1.0 / self.d_mu) @ p.T @ sp.diags_array(self.d_mu)
+            return sp.csr_array(self.ratio_discount * scaled)
+        return self.ratio_discount * p.T * self.d_mu[None, :] / self.d_mu[:, None]
+
+    def fixed_point(self) -> Vector:
+        """d̂_π/d_μ (Lemma 2); d_π/d_μ at γ̂ = 1."""
+        return c_star(self.chain_pi, self.d_mu, self.ratio_discount)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class CopOperator(AffineOperator):
+    """Y c = D⁻¹P_πᵀD c (eq. 5), on an episodic chain with + D⁻¹d₀ (eq. 10): Y_γ̂ at γ̂ = 1."""
+
+    chain_pi: MarkovChain
+    d_mu: Vector
+
+    def discounted(self, ratio_discount: float) -> DiscountedCopOperator:
+        """Y_γ̂ over the same chain and the same data."""
+        return DiscountedCopOperator(self.chain_pi, self.d_mu, ratio_discount)
+
+    def apply(self, x: Vector) -> Vector:
+        """D⁻¹P_πᵀD x."""
+        return self.discounted(1.0).apply(x)
+
+    def as_matrix(self) -> Matrix:
+        """D⁻¹P_πᵀD."""
+        return self.discounted(1.0).as_matrix()
+
+    def fixed_point(self) -> Vector:
+        """d_π/d_μ, of whose multiples each is a fixed point in the continuing case."""
+        return self.discounted(1.0).fixed_point()
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class NormalizedCopOperator:
+    """Ȳ c = Yc / Σ_s d_μ(s) (Yc)(s); Corollary 1 with the division that erratum E1 rules."""
+
+    chain_pi: MarkovChain
+    d_mu: Vector
+
+    def __post_init__(self) -> None:
+        if self.chain_pi.is_episodic:
+            raise InputError("the normalized operator is for continuing chains: use `restart()`")
+        weights = as_weights("d_mu", self.d_mu, self.chain_pi.num_states)
+        object.__setattr__(self, "d_mu", as_distribution("d_mu", weights, len(weights)))
+
+    def apply(self, x: Vector) -> Vector:
+        """Yx over its mean under d_μ."""
+        image = CopOperator(self.chain_pi, self.d_mu).apply(x)
+        mean = float(self.d_mu @ image)
+        if mean == 0.0:
+            raise InputError("the ratio has mean 0 under d_mu, so it cannot be normalized to 1")
+        return image / mean
+
+    def fixed_point(self) -> Vector:
+        """d_π/d_μ."""
+        return c_star(self.chain_pi, self.d_mu)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ResetTransition(AffineOperator):
+    """P̂_π = γ̂P_π + (1 - γ̂) e d_μᵀ, whose reset rows are all d_μ, acting on distributions."""
+
+    chain_pi: MarkovChain
+    d_mu: Vector
+    ratio_discount: float
+
+    def __post_init__(self) -> None:
+        check_discount("ratio_discount", self.ratio_discount)
+        object.__setattr__(
+            self, "d_mu", as_distribution("d_mu", self.d_mu, self.chain_pi.num_states)
+        )
+
+    def apply(self, x: Vector) -> Vector:
+        """P̂_πᵀ x, the mass one step later."""
+        reset = (1.0 - self.ratio_discount) * x.sum() * self.d_mu
+        return self.ratio_discount * self.chain_pi.push(x) + reset
+
+    def as_matrix(self) -> Dense:
+        """P̂_πᵀ as a dense array: column s is where state s goes."""
+        reset = (1.0 - self.ratio_discount) * np.outer(self.d_mu, np.ones(len(self.d_mu)))
+        return self.ratio_discount * as_dense(self.chain_pi.p).T + reset
+
+    def fixed_point(self) -> Vector:
+        """d̂_π."""
+        return d_pi_hat(self.chain_pi, self.d_mu, self.ratio_discount)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ProjectedOperator(AffineOperator):
+    """Π_d F: an operator followed by the projection onto span Φ in the d-weighted norm.
+
+    With a Bellman operator it is the projected Bellman operator of eq. (3), with a COP operator
+    the expected behavior of the linear semi-gradient rule.
+    """
+
+    operator: AffineOperator
+    phi: Dense
+    d: Vector
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "phi", as_table("phi", self.phi, (-1, -1)))
+        object.__setattr__(self, "d", as_vector("d", self.d, len(self.phi)))
+
+    def apply(self, x: Vector) -> Vector:
+        """Π_d F(x)."""
+        return project_span(self.operator.apply(x), self.phi, self.d)
+
+    def as_matrix(self) -> Dense:
+        """Π_d A."""
+        return span_projection(self.phi, self.d) @ as_dense(self.operator.as_matrix())
+
+    def on_weights(self) -> Dense:
+        """The k × k matrix M with Π_d AΦw = ΦMw; it has the nonzero eigenvalues of Π_d A."""
+        root = np.sqrt(self.d)
+        image = self.operator.as_matrix() @ self.phi
+        return np.asarray(np.linalg.lstsq(root[:, None] * self.phi, root[:, None] * image)[0])
+
+    def fixed_point_weights(self) -> Vector:
+        """w with Φw = Π_d F(Φw): ΦᵀD(Φ - AΦ) w = ΦᵀDb."""
+        weighted = self.phi.T * self.d
+        system = weighted @ (self.phi - self.operator.as_matrix() @ self.phi)
+        return np.asarray(np.linalg.solve(system, weighted @ self.operator.offset()))
+
+    def fixed_point(self) -> Vector:
+        """Φw for the weights that the projected equation fixes."""
+        return np.asarray(self.phi @ self.fixed_point_weights())
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class PowerOperator(AffineOperator):
+    """Fⁿ: an operator applied n times, which for Y_γ̂ is the n-step operator of Theorem 4."""
+
+    operator: AffineOperator
+    num_steps: int
+
+    def __post_init__(self) -> None:
+        if self.num_steps < 1:
+            raise InputError(f"num_steps must be at least 1, but it is {self.num_steps}")
+
+    def apply(self, x: Vector) -> Vector:
+        """F(F(… x))."""
+        for _ in range(self.num_steps):
+            x = self.operator.apply(x)
+        return x
+
+    def as_matrix(self) -> Dense:
+        """Aⁿ."""
+        return np.linalg.matrix_power(as_dense(self.operator.as_matrix()), self.num_steps)
+
+    def fixed_point(self) -> Vector:
+        """That of the operator itself."""
+        return self.operator.fixed_point()
