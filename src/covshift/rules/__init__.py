@@ -29,8 +29,8 @@ from covshift.rules.value import (
     followon_trace,
     importance_weighted_td_error,
     linear_direction,
-    tdc_correction,
     td_error,
+    tdc_correction,
 )
 
 __all__ = [

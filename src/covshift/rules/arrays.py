@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,4 +10,4 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from torch import Tensor
 
-ArrayT = TypeVar("ArrayT", NDArray[np.floating[Any]], "Tensor")
+ArrayT = TypeVar("ArrayT", NDArray[np.float64], "Tensor")

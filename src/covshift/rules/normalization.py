@@ -29,13 +29,15 @@ def leave_one_out_residual(c: ArrayT) -> ArrayT:
         array([3. , 2.5, 0.5])
     """
     others = _others(c)
-    return (c.sum(-1)[..., None] - c) / others - 1.0
+    residual: ArrayT = (c.sum(-1)[..., None] - c) / others - 1.0
+    return residual
 
 
 def one_sided_residual(c: ArrayT) -> ArrayT:
     """1/(m-1) Σ_{j≥2} c(s_j) - 1, to be multiplied by ∇c(s_1): unbiased, but of larger variance."""
     others = _others(c)
-    return c[..., 1:].sum(-1) / others - 1.0
+    residual: ArrayT = c[..., 1:].sum(-1) / others - 1.0
+    return residual
 
 
 def _others(c: ArrayT) -> int:

@@ -6,7 +6,7 @@ from covshift.rules.arrays import ArrayT
 
 
 def td_error(v_tm1: ArrayT, r_t: ArrayT, discount_t: ArrayT, v_t: ArrayT) -> ArrayT:
-    """r + γ V(s') - V(s); eq. (2). The discount is 0 where s' is terminal."""
+    """R + γ V(s') - V(s); eq. (2). The discount is 0 where s' is terminal."""
     return r_t + discount_t * v_t - v_tm1
 
 
@@ -37,5 +37,5 @@ def tdc_correction(
 
 
 def linear_direction(error: ArrayT, phi: ArrayT) -> ArrayT:
-    """error · φ, the step of a linear prediction along its features."""
+    """Error · φ, the step of a linear prediction along its features."""
     return error[..., None] * phi

@@ -68,7 +68,7 @@ def concentration(chain_pi: MarkovChain, d_mu: ArrayLike, num_steps: int = 1) ->
 
 
 def concentration_limit(chain_pi: MarkovChain, d_mu: ArrayLike) -> float:
-    """lim K_{π,μ,n} = max d_π/d_μ on an aperiodic chain."""
+    """Lim K_{π,μ,n} = max d_π/d_μ on an aperiodic chain."""
     return float(c_star(chain_pi, d_mu).max())
 
 
@@ -111,7 +111,7 @@ def emphatic_modulus(c: ArrayLike, ratio_discount: float, discount: float) -> fl
 
 
 def expected_trace(chain_pi: MarkovChain, d_mu: ArrayLike, ratio_discount: float) -> Vector:
-    """m = (I - γ̂Y)⁻¹ e, the expected follow-on trace with β = γ̂; c = (1 - γ̂) m (B2)."""
+    """M = (I - γ̂Y)⁻¹ e, the expected follow-on trace with β = γ̂; c = (1 - γ̂) m (B2)."""
     y = CopOperator(chain_pi, np.asarray(d_mu)).as_matrix()
     size = chain_pi.num_states
     return np.asarray(np.linalg.solve(np.eye(size) - ratio_discount * y, np.ones(size)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, final
 
@@ -10,7 +11,7 @@ import scipy.linalg
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse.csgraph import connected_components
-from scipy.sparse.linalg import SuperLU, splu
+from scipy.sparse.linalg import splu
 
 from covshift.errors import InputError
 from covshift.theory.validation import (
@@ -108,7 +109,7 @@ class MarkovChain:
         return np.maximum(self.resolvent(1.0).solve_transposed(self.d_0), 0.0)
 
     def occupancy(self) -> Vector:
-        """d of the paper: the stationary distribution, or for an episodic chain its visits."""
+        """D of the paper: the stationary distribution, or for an episodic chain its visits."""
         return self.visits() if self.is_episodic else self.stationary()
 
     def restart(self) -> MarkovChain:
@@ -144,25 +145,22 @@ class Resolvent:
 
     def __init__(self, p: Matrix, discount: float) -> None:
         check_discount("discount", discount)
-        self._lu: SuperLU | tuple[Dense, NDArray[Any]]
         if sp.issparse(p):
             system = sp.eye_array(p.shape[0], format="csc") - discount * sp.csc_array(p)
-            self._lu = _factorize_sparse(system)
+            self._solve = _factorize_sparse(system)
         else:
-            self._lu = scipy.linalg.lu_factor(np.eye(p.shape[0]) - discount * p)
+            lu = scipy.linalg.lu_factor(np.eye(p.shape[0]) - discount * p)
+            self._solve = lambda b, transposed: np.asarray(
+                scipy.linalg.lu_solve(lu, b, trans=1 if transposed else 0)
+            )
 
     def solve(self, b: ArrayLike) -> Vector:
-        """x with (I - βP) x = b."""
-        return self._solve(np.asarray(b, dtype=np.float64), transposed=False)
+        """X with (I - βP) x = b."""
+        return self._solve(np.asarray(b, dtype=np.float64), False)
 
     def solve_transposed(self, b: ArrayLike) -> Vector:
-        """x with (I - βPᵀ) x = b."""
-        return self._solve(np.asarray(b, dtype=np.float64), transposed=True)
-
-    def _solve(self, b: Vector, *, transposed: bool) -> Vector:
-        if isinstance(self._lu, tuple):
-            return np.asarray(scipy.linalg.lu_solve(self._lu, b, trans=int(transposed)))
-        return np.asarray(self._lu.solve(b, trans="T" if transposed else "N"))
+        """X with (I - βPᵀ) x = b."""
+        return self._solve(np.asarray(b, dtype=np.float64), True)
 
 
 def as_dense(matrix: Matrix) -> Dense:
@@ -176,14 +174,16 @@ def total_variation(d: ArrayLike, other: ArrayLike) -> float:
     return float(0.5 * np.abs(first - as_vector("other", other, first.shape[0])).sum())
 
 
-def _factorize_sparse(system: sp.csc_array) -> SuperLU:
-    return splu(
+def _factorize_sparse(system: sp.csc_array) -> Callable[[Vector, bool], Vector]:
+    """Solves with the matrix, or with its transpose if the flag is set."""
+    lu: Any = splu(
         system,
         permc_spec="MMD_AT_PLUS_A",
         diag_pivot_thresh=0.0,
         panel_size=4,
         options={"SymmetricMode": True},
     )
+    return lambda b, transposed: np.asarray(lu.solve(b, "T" if transposed else "N"))
 
 
 def _stationary_of_class(p: Matrix, states: NDArray[np.int64]) -> Vector:
@@ -196,7 +196,7 @@ def _stationary_of_class(p: Matrix, states: NDArray[np.int64]) -> Vector:
         block = sp.csc_array(rows[rest][:, rest])
         inflow = rows[[inner]].toarray().ravel()[rest]
         system = sp.eye_array(len(rest), format="csc") - block
-        mass = _factorize_sparse(system).solve(inflow, trans="T")
+        mass = _factorize_sparse(system)(inflow, True)
     else:
         system_t = np.eye(len(rest)) - p[np.ix_(rest, rest)].T
         mass = np.linalg.solve(system_t, p[inner, rest])

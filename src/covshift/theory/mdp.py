@@ -50,6 +50,7 @@ class FiniteMDP:
         rewards = as_table("r", self.r, (-1, -1))
         num_states, num_actions = rewards.shape
         kernel: Matrix
+        rows: Matrix
         if sp.issparse(self.p):
             kernel = rows = sp.csr_array(self.p)
             if rows.shape != (num_states * num_actions, num_states):

@@ -197,7 +197,7 @@ class ResetTransition(AffineOperator):
     def apply(self, x: Vector) -> Vector:
         """P̂_πᵀ x, the mass one step later."""
         reset = (1.0 - self.ratio_discount) * x.sum() * self.d_mu
-        return self.ratio_discount * self.chain_pi.push(x) + reset
+        return np.asarray(self.ratio_discount * self.chain_pi.push(x) + reset)
 
     def as_matrix(self) -> Dense:
         """P̂_πᵀ as a dense array: column s is where state s goes."""
@@ -241,7 +241,7 @@ class ProjectedOperator(AffineOperator):
         return np.asarray(np.linalg.lstsq(root[:, None] * self.phi, root[:, None] * image)[0])
 
     def fixed_point_weights(self) -> Vector:
-        """w with Φw = Π_d F(Φw): ΦᵀD(Φ - AΦ) w = ΦᵀDb."""
+        """W with Φw = Π_d F(Φw): ΦᵀD(Φ - AΦ) w = ΦᵀDb."""
         weighted = self.phi.T * self.d
         system = weighted @ (self.phi - self.operator.as_matrix() @ self.phi)
         return np.asarray(np.linalg.solve(system, weighted @ self.operator.offset()))

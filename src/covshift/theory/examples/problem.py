@@ -84,4 +84,6 @@ class Problem:
         """The continuing problem in which each episode's end leads to the next one's start."""
         ends = 1.0 - self.mdp.dense_kernel().sum(axis=2)
         kernel = self.mdp.dense_kernel() + ends[:, :, None] * self.mdp.d_0
-        return Problem(FiniteMDP(kernel, self.mdp.r), self.pi, self.mu, self.discount, self.features)
+        return Problem(
+            FiniteMDP(kernel, self.mdp.r), self.pi, self.mu, self.discount, self.features
+        )

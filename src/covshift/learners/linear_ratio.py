@@ -1,0 +1,237 @@
+"""Linear learners of the ratio ĉ(s) = φ(s)ᵀw."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from covshift.errors import InputError
+from covshift.learners.schedules import Schedule
+from covshift.rules import (
+    discounted_cop_target,
+    initial_state_target,
+    leave_one_out_residual,
+    linear_direction,
+)
+from covshift.theory.projections import project_weighted_simplex
+from covshift.theory.simulation import Transition
+from covshift.theory.validation import Dense, Vector, as_table, as_vector, check_discount
+
+
+@dataclass
+class LinearRatioState:
+    """Weights for each seed, and what the options keep.
+
+    Attributes:
+        w: seeds × features.
+        visits: seeds × states, how often each state was met.
+        mean_weight: for each seed the running mean of the loss weights 1/c.
+        count: steps so far.
+        rng: for the batches of the soft normalization.
+    """
+
+    w: Dense
+    visits: NDArray[np.int64]
+    mean_weight: Vector
+    count: int = 0
+    rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
+
+
+class Constraint(Protocol):
+    """What keeps the weights where ĉ is a ratio of distributions."""
+
+    def project(self, w: Dense, phi: Dense, visits: NDArray[np.int64]) -> Dense:
+        """The nearest allowed weights for each seed."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ExactSimplex:
+    """Projects onto W_{Φ,d_μ} with the true d_μ, at every state."""
+
+    d_mu: Vector
+
+    def project(self, w: Dense, phi: Dense, visits: NDArray[np.int64]) -> Dense:
+        """One quadratic program a seed."""
+        return np.stack([project_weighted_simplex(row, phi, self.d_mu) for row in w])
+
+
+@final
+@dataclass(frozen=True)
+class SampledSimplex:
+    """Projects onto the simplex of the states met so far, as Hallak & Mannor recommend."""
+
+    def project(self, w: Dense, phi: Dense, visits: NDArray[np.int64]) -> Dense:
+        """One quadratic program a seed, over the states that it has met."""
+        projected = np.empty_like(w)
+        for seed, counts in enumerate(visits):
+            met = counts > 0
+            share = counts[met] / counts.sum()
+            projected[seed] = project_weighted_simplex(w[seed], phi[met], share)
+        return projected
+
+
+@final
+@dataclass(frozen=True)
+class SoftNormalization:
+    """The normalization loss with Theorem 5's gradient on states drawn anew from those met.
+
+    Args:
+        weight: how much the loss counts beside the ratio's.
+        batch_size: m of Theorem 5.
+    """
+
+    weight: float
+    batch_size: int = 16
+
+    def direction(
+        self, w: Dense, phi: Dense, visits: NDArray[np.int64], rng: np.random.Generator
+    ) -> Dense:
+        """Minus the estimated gradient, for each seed."""
+        share = np.cumsum(visits, axis=1) / visits.sum(axis=1, keepdims=True)
+        u = rng.random((len(w), self.batch_size))
+        states = (share[:, None, :] <= u[:, :, None]).sum(axis=2)
+        features = phi[states]
+        residual = leave_one_out_residual((features * w[:, None, :]).sum(axis=2))
+        return np.asarray(-self.weight * linear_direction(residual, features).mean(axis=1))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class LinearRatio:
+    """Semi-gradient discounted COP-TD with linear features, and its variants by what is passed in.
+
+    Args:
+        phi: states × features.
+        rho: states × actions, π(a|s)/μ(a|s).
+        ratio_discount: γ̂; 1 with a constraint is COP-TD as Hallak & Mannor state it.
+        step_size: schedule over steps.
+        constraint: a simplex to project the weights onto after each step.
+        normalization: the soft alternative to it.
+        weight_floor: δ of the 1/c weighting (B1): each squared error counts 1/max(ĉ(s'), δ), over its
+            running mean; None weights all alike. At most 1 - γ̂ keeps the weight exact where ĉ is.
+        initial_weights: w before any data; zeros where None is given.
+    """
+
+    phi: Dense
+    rho: Dense
+    ratio_discount: float
+    step_size: Schedule
+    constraint: Constraint | None = None
+    normalization: SoftNormalization | None = None
+    weight_floor: float | None = None
+    initial_weights: Vector | None = None
+
+    def __post_init__(self) -> None:
+        check_discount("ratio_discount", self.ratio_discount)
+        object.__setattr__(self, "phi", as_table("phi", self.phi, (len(self.rho), -1)))
+        if self.weight_floor is not None and not self.weight_floor > 0:
+            raise InputError(f"weight_floor must be positive, but it is {self.weight_floor}")
+
+    def init(self, num_seeds: int) -> LinearRatioState:
+        """The same weights for every seed."""
+        num_states, size = self.phi.shape
+        start = np.zeros(size) if self.initial_weights is None else self.initial_weights
+        return LinearRatioState(
+            w=np.tile(as_vector("initial_weights", start, size), (num_seeds, 1)),
+            visits=np.zeros((num_seeds, num_states), dtype=int),
+            mean_weight=np.zeros(num_seeds),
+        )
+
+    def ratio(self, state: LinearRatioState) -> Dense:
+        """Seeds × states; under 1/c weighting rescaled to mean 1 over the states met (B1)."""
+        ratio = state.w @ self.phi.T
+        if self.weight_floor is None or state.count == 0:
+            return np.asarray(ratio)
+        mean = (state.visits * ratio).sum(axis=1) / state.visits.sum(axis=1)
+        return np.asarray(ratio / mean[:, None])
+
+    def step(self, state: LinearRatioState, transition: Transition) -> None:
+        """Moves the weights along φ(s_t)."""
+        phi_tm1, phi_t = self.phi[transition.s_tm1], self.phi[transition.s_t]
+        rho_tm1 = self.rho[transition.s_tm1, transition.a_tm1]
+        c_t = (phi_t * state.w).sum(axis=1)
+        c_tm1 = (phi_tm1 * state.w).sum(axis=1)
+        target = discounted_cop_target(c_tm1, rho_tm1, self.ratio_discount)
+        error = initial_state_target(target, transition.is_initial_t) - c_t
+        state.visits[np.arange(len(state.w)), transition.s_t] += 1
+        direction = linear_direction(error * self._loss_weight(state, c_t), phi_t)
+        if self.normalization is not None:
+            direction += self.normalization.direction(state.w, self.phi, state.visits, state.rng)
+        state.w += self.step_size(state.count) * direction
+        state.count += 1
+        if self.constraint is not None:
+            state.w = self.constraint.project(state.w, self.phi, state.visits)
+
+    def _loss_weight(self, state: LinearRatioState, c_t: Vector) -> Vector:
+        if self.weight_floor is None:
+            return np.ones_like(c_t)
+        weight = 1.0 / np.maximum(c_t, self.weight_floor)
+        state.mean_weight += (weight - state.mean_weight) / (state.count + 1)
+        return np.asarray(weight / state.mean_weight)
+
+
+@dataclass
+class LeastSquaresRatioState:
+    """Sums for each seed: `a` is seeds × features × features, `b` seeds × features."""
+
+    a: Dense
+    b: Dense
+    count: int = 0
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class LeastSquaresRatio:
+    """Least-squares discounted COP: solves Σ φ(s')(φ(s') - γ̂ρφ(s))ᵀ w = Σ (1 - γ̂) φ(s').
+
+    It is where the semi-gradient rule comes to rest on the same data, without a step size; on exact
+    expectations the fixed point of Π_{d_μ} Y_γ̂.
+
+    Args:
+        phi: states × features.
+        rho: states × actions.
+        ratio_discount: γ̂.
+        ridge: added to the diagonal of the mean matrix.
+    """
+
+    phi: Dense
+    rho: Dense
+    ratio_discount: float
+    ridge: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_discount("ratio_discount", self.ratio_discount)
+        object.__setattr__(self, "phi", as_table("phi", self.phi, (len(self.rho), -1)))
+
+    def init(self, num_seeds: int) -> LeastSquaresRatioState:
+        """Sums of 0."""
+        size = self.phi.shape[1]
+        return LeastSquaresRatioState(
+            np.zeros((num_seeds, size, size)), np.zeros((num_seeds, size))
+        )
+
+    def step(self, state: LeastSquaresRatioState, transition: Transition) -> None:
+        """Adds one transition of each seed to the sums."""
+        phi_tm1, phi_t = self.phi[transition.s_tm1], self.phi[transition.s_t]
+        rho_tm1 = self.rho[transition.s_tm1, transition.a_tm1]
+        follows = ~transition.is_initial_t
+        bootstrap = (self.ratio_discount * follows * rho_tm1)[:, None] * phi_tm1
+        state.a += phi_t[:, :, None] * (phi_t - bootstrap)[:, None, :]
+        state.b += np.where(follows, 1.0 - self.ratio_discount, 1.0)[:, None] * phi_t
+        state.count += 1
+
+    def weights(self, state: LeastSquaresRatioState) -> Dense:
+        """The solution for each seed; the smallest one where several fit."""
+        if state.count == 0:
+            raise InputError("least squares has no solution before any data")
+        system = state.a / state.count + self.ridge * np.eye(self.phi.shape[1])
+        right = state.b / state.count
+        return np.asarray(np.linalg.pinv(system) @ right[:, :, None])[:, :, 0]
+
+    def ratio(self, state: LeastSquaresRatioState) -> Dense:
+        """Seeds × states."""
+        return np.asarray(self.weights(state) @ self.phi.T)
