@@ -8,7 +8,13 @@ from covshift.theory.examples.classics import (
 )
 from covshift.theory.examples.grids import four_rooms, gridworld, open_grid
 from covshift.theory.examples.problem import Problem
-from covshift.theory.examples.random import dirichlet, garnet, random_features, random_policy
+from covshift.theory.examples.random import (
+    dirichlet,
+    episodic,
+    garnet,
+    random_features,
+    random_policy,
+)
 from covshift.theory.examples.walks import line_chain, random_walk
 
 __all__ = [
@@ -16,6 +22,7 @@ __all__ = [
     "bairds_star",
     "boyan_chain",
     "dirichlet",
+    "episodic",
     "four_rooms",
     "garnet",
     "gridworld",

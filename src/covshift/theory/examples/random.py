@@ -55,6 +55,31 @@ def garnet(
     raise InputError(f"no irreducible Garnet MDP in 1000 draws with branching {branching}")
 
 
+def episodic(
+    rng: np.random.Generator,
+    num_states: int = 5,
+    num_actions: int = 2,
+    *,
+    single_start: bool = True,
+    discount: float = 0.99,
+) -> Problem:
+    """A random episodic problem; each step ends the episode with some probability.
+
+    With `single_start` the last state starts every episode and is never returned to, which is the
+    paper's Assumption 1. Without it episodes start anywhere and starts are revisited.
+    """
+    p = rng.dirichlet(np.ones(num_states + 1), size=(num_states, num_actions))[:, :, :-1]
+    if single_start:
+        p[:, :, 0] += p[:, :, -1]
+        p[:, :, -1] = 0.0
+        d_0 = np.eye(num_states)[-1]
+    else:
+        d_0 = rng.dirichlet(np.ones(num_states))
+    r = rng.standard_normal((num_states, num_actions))
+    policies = [random_policy(rng, num_states, num_actions) for _ in range(2)]
+    return Problem(FiniteMDP(p, r, d_0), policies[0], policies[1], discount)
+
+
 def random_policy(
     rng: np.random.Generator, num_states: int, num_actions: int, concentration: float = 1.0
 ) -> Dense:

@@ -1,0 +1,1 @@
+"""Experiments: one folder a study, data and analysis."""

@@ -1,0 +1,26 @@
+"""All claims of the study, in the order in which the page shows them."""
+
+from typing import Any
+
+from covshift.experiments.theory.claim import Claim
+from covshift.experiments.theory.claims import (
+    beyond,
+    contraction,
+    convergence,
+    episodes,
+    normalization,
+    projection,
+    value,
+)
+
+GROUPS: dict[str, list[Claim[Any]]] = {
+    "Values from off-policy data": value.CLAIMS,
+    "The COP operator and its discounted form": convergence.CLAIMS,
+    "COP with linear features": projection.CLAIMS,
+    "Concentration and contraction": contraction.CLAIMS,
+    "Soft normalization": normalization.CLAIMS,
+    "Episodes": episodes.CLAIMS,
+    "Past the paper": beyond.CLAIMS,
+}
+
+CLAIMS: list[Claim[Any]] = [claim for group in GROUPS.values() for claim in group]

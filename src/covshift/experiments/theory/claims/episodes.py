@@ -1,0 +1,312 @@
+"""The episodic case: visits, restarts, and what the paper's own combination gets wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from covshift.experiments.theory.claim import Claim
+from covshift.experiments.theory.claims.cases import Case, episodic_case, relative
+from covshift.rules import discounted_cop_target, initial_state_target
+from covshift.theory import FiniteMDP, as_dense, chi_squared
+from covshift.theory.examples import Problem
+from covshift.theory.validation import Vector
+
+
+def _start(problem: Problem) -> Vector:
+    assert problem.mdp.d_0 is not None
+    return problem.mdp.d_0
+
+
+def _visits(case: Case) -> float:
+    """d_π by plain summation, and d_π = P_πᵀd_π + d₀."""
+    problem = case.problem
+    chain, mass = problem.chain_pi, _start(problem)
+    total = np.zeros_like(mass)
+    while mass.sum() > 1e-14:
+        total = total + mass
+        mass = chain.push(mass)
+    balance = chain.push(problem.d_pi) + _start(problem) - problem.d_pi
+    return max(relative(total - problem.d_pi, total), float(np.abs(balance).max()))
+
+
+def _fixed_point(case: Case, ratio_discount: float) -> float:
+    operator = case.problem.cop.discounted(ratio_discount)
+    c = case.problem.c_star(ratio_discount)
+    unique = operator.spectral_radius() - 1.0
+    return max(relative(operator.apply(c) - c, c), unique)
+
+
+def _ratio_is_of_visits(case: Case) -> float:
+    problem = case.problem
+    return relative(problem.cop.fixed_point() - problem.d_pi / problem.d_mu, problem.d_mu)
+
+
+def _start_has_ratio_one(case: Case) -> float:
+    return abs(float(case.c[-1]) - 1.0)
+
+
+def _printed_offset(case: Case) -> float:
+    """Fixed point with the printed + d₀ in place of + D⁻¹d₀, against d_π/d_μ."""
+    problem = case.problem
+    y = as_dense(problem.cop.as_matrix())
+    printed = np.linalg.solve(np.eye(len(y)) - y, _start(problem))
+    c = problem.d_pi / problem.d_mu
+    return relative(printed - c, c)
+
+
+def _expected_rule(case: Case) -> float:
+    """The initial-state rule averaged over the states of a μ-stream, against eq. (11)."""
+    problem, gamma = case.problem, case.ratio_discount
+    c, start = case.vector(), _start(problem)
+    kernel = problem.mdp.dense_kernel()
+    total = start * initial_state_target(np.zeros(len(c)), np.ones(len(c), dtype=bool))
+    for s in range(problem.mdp.num_states):
+        for a in range(problem.mdp.num_actions):
+            target = discounted_cop_target(c[[s]], problem.rho[[s], [a]], gamma)
+            mass = problem.d_mu[s] * problem.mu[s, a] * kernel[s, a]
+            total = total + mass * initial_state_target(target, np.zeros(1, dtype=bool))
+    return relative(total / problem.d_mu - problem.cop.discounted(gamma).apply(c), c)
+
+
+def _second_reading(case: Case) -> float:
+    """Fixed point where starts only serve as bootstrap sources of value 1, against d̂_π/d_μ.
+
+    Rows that start an episode are skipped, and a state from which episodes start counts as 1 when it
+    is bootstrapped from in its first row; returns to it are learned as any other state.
+    """
+    problem, gamma = case.problem, case.ratio_discount
+    start, d_mu = _start(problem), problem.d_mu
+    arrivals = d_mu - start
+    first_share = start / d_mu
+    p = as_dense(problem.chain_pi.p)
+    inflow = p.T * d_mu[None, :]
+    where = arrivals > 1e-12
+    size = int(where.sum())
+    system = (
+        np.eye(size)
+        - gamma
+        * (inflow * (1.0 - first_share)[None, :])[np.ix_(where, where)]
+        / (arrivals[where][:, None])
+    )
+    known = gamma * (inflow @ first_share)[where] / arrivals[where] + (1.0 - gamma)
+    return relative(np.linalg.solve(system, known) - case.c[where], case.c)
+
+
+def _lengths(problem: Problem) -> tuple[float, float]:
+    return float(problem.d_pi.sum()), float(problem.d_mu.sum())
+
+
+def _mean(problem: Problem, c: Vector) -> float:
+    """E_μ̄[c] over the states of a stream."""
+    return float(problem.d_mu @ c / problem.d_mu.sum())
+
+
+def _mean_is_length_ratio(case: Case, ratio_discount: float) -> float:
+    length_pi, length_mu = _lengths(case.problem)
+    c = case.problem.c_star(ratio_discount)
+    return abs(_mean(case.problem, c) - length_pi / length_mu)
+
+
+def _restart_mean(case: Case) -> float:
+    restart = case.problem.restart()
+    length_pi, length_mu = _lengths(case.problem)
+    mean = abs(float(restart.d_mu @ restart.c_star(case.ratio_discount)) - 1.0)
+    return max(mean, abs(float(restart.c_star()[-1]) - length_mu / length_pi))
+
+
+def _papers_combination(case: Case) -> float:
+    """E_μ̄[c] - 1 of the ratio that has c(s₀) = 1: not 0, so both cannot hold."""
+    return abs(_mean(case.problem, case.problem.c_star()) - 1.0)
+
+
+def _on_policy_mean(problem: Problem, c: Vector) -> float:
+    return float(problem.d_pi @ c / problem.d_pi.sum())
+
+
+def _order_of_visits(problem: Problem, ratio_discount: float) -> float:
+    c = problem.c_star(ratio_discount)
+    return _mean(problem, c) - _on_policy_mean(problem, c)
+
+
+def long_stay() -> Problem:
+    """From the start to A (99 %) or B (1 %); action 0 stays, action 1 ends the episode.
+
+    π stays in A for 100 steps and in B for 10⁵, μ for about 1 and for 50. At γ̂ = 0.99 what π does in B
+    lies beyond the horizon, so that c(B) is far too small where π spends most of its time.
+    """
+    p = np.zeros((3, 2, 3))
+    p[0, 0, 0] = p[1, 0, 1] = 1.0
+    p[2, :, 0], p[2, :, 1] = 0.99, 0.01
+    pi, mu = (
+        np.array([[a, 1 - a], [b, 1 - b], [1, 0]]) for a, b in ((0.99, 0.99999), (0.01, 0.98))
+    )
+    return Problem(FiniteMDP(p, np.zeros((3, 2)), np.eye(3)[2]), pi, mu)
+
+
+def _order_with_restarts(case: Case) -> float:
+    restart = case.problem.restart()
+    c = restart.c_star(case.ratio_discount)
+    return float(restart.d_mu @ c - restart.d_pi @ c)
+
+
+def _below_one(case: Case) -> float:
+    return 1.0 - _on_policy_mean(case.problem, case.c)
+
+
+def _undiscounted_mean(case: Case) -> float:
+    problem = case.problem
+    length_pi, length_mu = _lengths(problem)
+    expected = length_pi / length_mu
+    expected *= 1.0 + chi_squared(problem.d_pi / length_pi, problem.d_mu / length_mu)
+    return abs(_on_policy_mean(problem, problem.c_star()) - expected)
+
+
+SINGLE = episodic_case(single_start=True)
+ANY = episodic_case(single_start=False)
+SINGLE_TEXT = "random episodic MDPs under Assumption 1 (one start, never revisited)"
+ANY_TEXT = "random episodic MDPs, any start distribution"
+
+CLAIMS: list[Claim[Any]] = [
+    Claim(
+        "episodic-visits",
+        "d_π = Σ (P_πᵀ)ⁱd₀ satisfies d_π = P_πᵀd_π + d₀.",
+        ANY_TEXT,
+        ANY,
+        _visits,
+        cases=150,
+    ),
+    Claim(
+        "equation-10",
+        "Yc = D⁻¹P_πᵀDc + D⁻¹d₀ has the unique fixed point d_π/d_μ, for any start distribution.",
+        ANY_TEXT,
+        ANY,
+        lambda case: max(_fixed_point(case, 1.0), _ratio_is_of_visits(case)),
+        broken_by="equation-10-printed",
+    ),
+    Claim(
+        "equation-10-printed",
+        "Refuted: so it does with + d₀ in place of + D⁻¹d₀ without Assumption 1.",
+        ANY_TEXT,
+        ANY,
+        _printed_offset,
+        refutes=True,
+        tolerance=1e-2,
+    ),
+    Claim(
+        "equation-11",
+        "Y_γ̂ has the unique fixed point D⁻¹(I - γ̂P_πᵀ)⁻¹(γ̂d₀ + (1 - γ̂)d_μ).",
+        ANY_TEXT,
+        ANY,
+        lambda case: _fixed_point(case, case.ratio_discount),
+    ),
+    Claim(
+        "initial-state-rule",
+        "Target 1 at an episode's first row and eq. (6) elsewhere averages to eq. (11).",
+        ANY_TEXT,
+        ANY,
+        _expected_rule,
+        cases=150,
+    ),
+    Claim(
+        "start-has-ratio-one",
+        "c(s₀) = 1 for every γ̂.",
+        SINGLE_TEXT,
+        SINGLE,
+        _start_has_ratio_one,
+        broken_by="second-reading-with-returns",
+    ),
+    Claim(
+        "second-reading",
+        "c(s₀) := 1 as a bootstrap source alone gives the same ratio where starts are never revisited.",
+        SINGLE_TEXT,
+        SINGLE,
+        _second_reading,
+        broken_by="second-reading-with-returns",
+    ),
+    Claim(
+        "second-reading-with-returns",
+        "Refuted: so it does where starts are revisited.",
+        ANY_TEXT,
+        ANY,
+        _second_reading,
+        refutes=True,
+        tolerance=1e-2,
+    ),
+    Claim(
+        "visits-mean",
+        "E_μ̄[c] = L_π/L_μ at γ̂ = 1, the ratio of mean episode lengths.",
+        ANY_TEXT,
+        ANY,
+        lambda case: _mean_is_length_ratio(case, 1.0),
+        broken_by="visits-mean-discounted",
+    ),
+    Claim(
+        "visits-mean-discounted",
+        "Refuted: so it is for γ̂ < 1.",
+        ANY_TEXT,
+        ANY,
+        lambda case: _mean_is_length_ratio(case, 0.9),
+        refutes=True,
+        tolerance=1e-2,
+    ),
+    Claim(
+        "restart-mean",
+        "With restarts E[c] = 1 for every γ̂, and c(s₀) = L_μ/L_π at γ̂ = 1.",
+        SINGLE_TEXT,
+        SINGLE,
+        _restart_mean,
+    ),
+    Claim(
+        "papers-combination",
+        "Refuted: c(s₀) = 1 and E_μ[c] = 1 can hold together.",
+        SINGLE_TEXT + ", γ̂ = 1",
+        SINGLE,
+        _papers_combination,
+        refutes=True,
+        tolerance=1e-2,
+    ),
+    Claim(
+        "B3-order-undiscounted",
+        "E_π̄[c] ≥ E_μ̄[c] counting visits at γ̂ = 1.",
+        ANY_TEXT,
+        ANY,
+        lambda case: _order_of_visits(case.problem, 1.0),
+        broken_by="B3-order-discounted",
+    ),
+    Claim(
+        "B3-order-discounted",
+        "Refuted: so it is for γ̂ < 1. Where π stays in a state for longer than 1/(1 - γ̂) steps, "
+        "E_μ̄[c] can be several times E_π̄[c], even under Assumption 1.",
+        "a start that leads to A or rarely to B; π stays in B for 10⁵ steps; γ̂ = 0.99",
+        lambda rng: long_stay(),
+        lambda problem: _order_of_visits(problem, 0.99),
+        refutes=True,
+        tolerance=1.0,
+        cases=1,
+    ),
+    Claim(
+        "B3-order-restart",
+        "E_π[c] ≥ E_μ[c] = 1 with restarts, for any start distribution.",
+        ANY_TEXT,
+        ANY,
+        _order_with_restarts,
+    ),
+    Claim(
+        "B3-below-one",
+        "Refuted: E_π̄[c] ≥ 1 when counting visits.",
+        ANY_TEXT,
+        ANY,
+        _below_one,
+        refutes=True,
+        tolerance=1e-2,
+    ),
+    Claim(
+        "B3-undiscounted-visits",
+        "Counting visits at γ̂ = 1, E_π̄[c] = (L_π/L_μ)(1 + χ²).",
+        ANY_TEXT,
+        ANY,
+        _undiscounted_mean,
+    ),
+]
