@@ -37,7 +37,8 @@ class SurveyRow:
         ratio_discount: γ̂.
         radius: spectral radius of the projected operator for each weighting.
         source_tabular_radius: the same without projection, drawn ∝ c at the source.
-        mean_ratio: E_μ[ĉ] at the projected fixed point, uniform and 1/c weighting.
+        mean_ratio: E_μ[ĉ] at the projected fixed point, uniform and 1/c weighting; here the second
+            feature is replaced by a bias.
         distance: total variation between the law ∝ max(ĉ, 0)·d_μ and d̂_π, for both.
         estimated_radius: radius under 1/c weights with log-normal errors of growing size.
     """
@@ -85,6 +86,8 @@ def _measure(
         np.linalg.lstsq(arrivals[:, None] * phi, arrivals[:, None] * (source @ phi))[0],
         dtype=np.float64,
     )
+    with_bias = np.column_stack([np.ones(len(c)), phi[:, 0]])
+    fixed = [ProjectedOperator(operator, with_bias, d).fixed_point() for d in (d_mu, nu)]
     noise = rng.standard_normal(len(c))
     return SurveyRow(
         generator=name,
@@ -96,11 +99,8 @@ def _measure(
             spectral_radius(dual.on_weights()),
         ),
         source_tabular_radius=ratio_discount * spectral_radius(source),
-        mean_ratio=(float(d_mu @ uniform.fixed_point()), float(d_mu @ dual.fixed_point())),
-        distance=(
-            _distance(uniform.fixed_point(), c, d_mu),
-            _distance(dual.fixed_point(), c, d_mu),
-        ),
+        mean_ratio=(float(d_mu @ fixed[0]), float(d_mu @ fixed[1])),
+        distance=(_distance(fixed[0], c, d_mu), _distance(fixed[1], c, d_mu)),
         estimated_radius=tuple(
             spectral_radius(
                 ProjectedOperator(operator, phi, nu * np.exp(error * noise)).on_weights()

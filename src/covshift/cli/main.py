@@ -1,0 +1,49 @@
+"""The entry point `covshift`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from covshift.errors import InputError
+from covshift.version import __version__
+
+TOUR = """Learn the covariate shift c(s) = d_π(s)/d_μ(s) by bootstrapping, and put it to work.
+
+Data from a behavior policy μ show some states more often, and others less often, than a target
+policy π would. c says by how much, state by state; discounted COP-TD (Gelada & Bellemare, 2019)
+learns it from the data alone.
+
+Start here:
+  covshift theory --out out/theory    study the method: every theorem checked, a page with figures
+  covshift theory --help              what a command does and what can be set
+
+covshift --version prints the version. The documentation is in docs/, the README starts it."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs one command; bad input ends with one sentence and status 2."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given == ["--version"]:
+        print(f"covshift {__version__}")
+        return
+    import tyro
+
+    from covshift.cli.theory import Theory
+
+    app = tyro.extras.SubcommandApp()
+    app.command(Theory, name="theory")
+    try:
+        app.cli(prog="covshift", description=TOUR, args=given or ["--help"]).run()
+    except InputError as error:
+        _fail(str(error), 2)
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        _fail(f"{place}{error.strerror or error}", 1)
+    except KeyboardInterrupt:
+        _fail("interrupted; what was finished is kept, and the same command starts again", 130)
+
+
+def _fail(message: str, status: int) -> None:
+    print(f"covshift: {message}", file=sys.stderr)
+    sys.exit(status)

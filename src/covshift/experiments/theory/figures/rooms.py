@@ -1,0 +1,51 @@
+"""Maps of d_μ, d_π and c on four rooms."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm
+from matplotlib.image import AxesImage
+
+from covshift.experiments.theory.figures import Exhibit
+from covshift.report.plots import panels
+from covshift.theory.examples import four_rooms
+from covshift.theory.examples.grids import FOUR_ROOMS, cells
+from covshift.theory.validation import Vector
+
+
+def draw() -> Exhibit:
+    """Where each policy is, and how c grows as γ̂ does."""
+    problem = four_rooms()
+    figure, axes = panels(6, width=12.5, height=2.7)
+    for panel, (title, d) in zip(
+        axes, {"d_μ": problem.d_mu, "d_π": problem.d_pi}.items(), strict=False
+    ):
+        image = _map(panel, d, title, "viridis", LogNorm(1e-5, 0.2))
+    figure.colorbar(image, ax=axes[:2], shrink=0.7)
+    for panel, gamma in zip(axes[2:], (0.9, 0.99, 0.999, 1.0), strict=True):
+        image = _map(
+            panel, problem.c_star(gamma), f"c at γ̂ = {gamma:g}", "RdBu_r", LogNorm(0.01, 100)
+        )
+    figure.colorbar(image, ax=axes[2:], shrink=0.7)
+    return Exhibit(
+        "rooms",
+        "What does c look like?",
+        "Four rooms: start lower left, goal lower right (back to the start). μ is uniform and is everywhere; "
+        "π walks to the goal and keeps to its path. c is 1 (white) for γ̂ = 0; as γ̂ grows, states that π "
+        "visits more than μ turn red and states it avoids turn blue, first locally, then over the whole "
+        "map. Colors are logarithmic and end at the scale's limits.",
+        figure,
+    )
+
+
+def _map(axes: Axes, values: Vector, title: str, colors: str, norm: LogNorm) -> AxesImage:
+    places = cells(FOUR_ROOMS)
+    grid = np.full(tuple(places.max(axis=0) + 2), np.nan)
+    grid[places[:, 0], places[:, 1]] = np.clip(values, norm.vmin, norm.vmax)
+    image = axes.imshow(grid, cmap=colors, norm=norm)
+    axes.set_facecolor("0.85")
+    axes.set_title(title)
+    axes.set(xticks=[], yticks=[])
+    axes.grid(visible=False)
+    return image

@@ -1,0 +1,123 @@
+"""The study: checks all claims, draws all figures, writes the records and the page."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.console import Console
+
+from covshift.errors import InputError
+from covshift.experiments.theory.claim import Finding
+from covshift.experiments.theory.claims import CLAIMS, GROUPS
+from covshift.experiments.theory.figures import (
+    Draw,
+    approximation,
+    deadly,
+    gradients,
+    iterates,
+    mixing,
+    moduli,
+    rooms,
+    weighting,
+)
+from covshift.experiments.theory.survey import (
+    ESTIMATE_ERRORS,
+    GENERATORS,
+    RATIO_DISCOUNTS,
+    WEIGHTINGS,
+    SurveyRow,
+    survey,
+)
+from covshift.report.page import render
+from covshift.report.plots import to_svg
+from covshift.report.progress import track
+from covshift.version import __version__
+
+
+class Outcome(NamedTuple):
+    """What a study came to."""
+
+    findings: list[Finding]
+    page: Path
+
+
+def run(out: Path, *, seed: int = 0, problems: int = 3000, console: Console) -> Outcome:
+    """Checks everything and writes `theory.json`, `weighting.csv` and `index.html` into `out`.
+
+    Args:
+        out: folder, made where it is missing; files of an earlier study are replaced.
+        seed: of all random cases.
+        problems: how many problems each generator of the survey draws.
+        console: for the progress bars.
+    """
+    if problems < 1:
+        raise InputError(f"problems must be at least 1, but it is {problems}")
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{out} is a file; name a folder")
+    out.mkdir(parents=True, exist_ok=True)
+
+    findings = [claim.check(seed) for claim in track(console, "claims", CLAIMS, len(CLAIMS))]
+    _replace(out / "theory.json", json.dumps([f.record() for f in findings], indent=2) + "\n")
+
+    count = problems * len(GENERATORS) * len(RATIO_DISCOUNTS)
+    rows = list(track(console, "survey of weightings", survey(problems, seed), count))
+    _write_survey(out / "weighting.csv", rows)
+
+    draws: list[Draw] = [
+        rooms.draw,
+        mixing.draw,
+        iterates.draw,
+        approximation.draw,
+        deadly.draw,
+        gradients.draw,
+        lambda: weighting.draw(rows),
+        moduli.draw,
+    ]
+    exhibits = []
+    for draw in track(console, "figures", draws, len(draws)):
+        exhibit = draw()
+        exhibits.append(exhibit._asdict() | {"svg": to_svg(exhibit.figure, exhibit.title)})
+
+    by_id = {finding.id: finding for finding in findings}
+    page = render(
+        "theory.html.j2",
+        holding=sum(finding.holds for finding in findings),
+        total=len(findings),
+        exhibits=exhibits,
+        groups={title: [by_id[claim.id] for claim in group] for title, group in GROUPS.items()},
+        command=f"covshift theory --out DIR --seed {seed} --problems {problems}",
+        version=__version__,
+    )
+    _replace(out / "index.html", page)
+    return Outcome(findings, out / "index.html")
+
+
+def _write_survey(path: Path, rows: Iterable[SurveyRow]) -> None:
+    partial = path.with_suffix(".partial")
+    with partial.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(
+            ["generator", "ratio_discount"]
+            + [f"radius {weighting}" for weighting in WEIGHTINGS]
+            + ["radius source c, tabular"]
+            + [f"{name} {w}" for name in ("mean ratio", "distance") for w in ("uniform", "1/c")]
+            + [f"radius 1/c, error {error}" for error in ESTIMATE_ERRORS]
+        )
+        for row in rows:
+            numbers = (*row.radius, row.source_tabular_radius, *row.mean_ratio, *row.distance)
+            writer.writerow(
+                [row.generator, row.ratio_discount]
+                + [f"{number:.6g}" for number in (*numbers, *row.estimated_radius)]
+            )
+    partial.replace(path)
+
+
+def _replace(path: Path, text: str) -> None:
+    """Writes a file whole or not at all."""
+    partial = path.with_suffix(".partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)

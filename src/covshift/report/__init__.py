@@ -1,0 +1,1 @@
+"""Plots and pages; reads records only and never imports torch."""
