@@ -31,10 +31,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     from covshift.cli.theory import Theory
 
-    app = tyro.extras.SubcommandApp()
-    app.command(Theory, name="theory")
     try:
-        app.cli(prog="covshift", description=TOUR, args=given or ["--help"]).run()
+        command = tyro.extras.subcommand_cli_from_dict(
+            {"theory": Theory}, prog="covshift", description=TOUR, args=given or ["--help"]
+        )
+        command.run()
     except InputError as error:
         _fail(str(error), 2)
     except OSError as error:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import jinja2
+from markupsafe import Markup, escape
 
 
 def render(template: str, **values: Any) -> str:
@@ -17,4 +19,19 @@ def render(template: str, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["typeset"] = typeset
     return environment.get_template(template).render(**values)
+
+
+def typeset(text: str) -> Markup:
+    """Plain text with d_μ, E_{d_π}, V^π and K^(1/2) set with subscripts and superscripts.
+
+    Example:
+        >>> str(typeset("d_π < K^(1/2)"))
+        'd<sub>π</sub> &lt; K<sup>1/2</sup>'
+    """
+    html = str(escape(text))
+    html = re.sub(r"_(γ̂|[πμνnd](?![a-z]))", r"<sub>\1</sub>", html)
+    html = re.sub(r"_\{([^{}]*)\}", r"<sub>\1</sub>", html)
+    html = re.sub(r"\^\(((?:[^()]|\([^()]*\))*)\)", r"<sup>\1</sup>", html)
+    return Markup(re.sub(r"\^(-?[π½])", r"<sup>\1</sup>", html))

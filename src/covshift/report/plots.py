@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import matplotlib as mpl
 from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 COLORS = ("#1b6ca8", "#c8553d", "#588157", "#8e5ea2", "#d19a1f", "#4a4e69")
 """Blue, red, green, violet, ochre, slate: distinct in print and for most color-blind readers."""
@@ -32,22 +35,43 @@ STYLE: Any = {
 }
 
 
-def panels(count: int, *, width: float = 10.0, height: float = 3.4) -> tuple[Figure, list[Axes]]:
-    """A figure with `count` panels side by side, without touching any global state."""
+@contextmanager
+def house_style() -> Iterator[None]:
+    """Everything that is drawn within has the house style."""
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(width, height), layout="constrained")
-        axes = figure.subplots(1, count, squeeze=False)
+        yield
+
+
+def panels(count: int, *, width: float = 10.0, height: float = 4.0) -> tuple[Figure, list[Axes]]:
+    """A figure with `count` panels side by side."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.subplots(1, count, squeeze=False)
     return figure, list(axes[0])
 
 
+def legend_below(axes: Axes, **options: Any) -> None:
+    """A legend under the panel, where it hides no data."""
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), **options)
+
+
 def to_svg(figure: Figure, description: str) -> str:
-    """The figure as an SVG element that scales with the page and names itself to screen readers."""
+    """The figure as an SVG element that scales with the page and names itself to screen readers.
+
+    Names such as d_μ in labels are set with real subscripts.
+    """
+    for text in figure.findobj(Text):
+        assert isinstance(text, Text)
+        text.set_text(_subscripts(text.get_text()))
     buffer = io.StringIO()
-    with mpl.rc_context(STYLE):
-        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    figure.savefig(buffer, format="svg", metadata={"Date": None})
     svg = buffer.getvalue()
     svg = svg[svg.index("<svg") :]
     label = description.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
     return re.sub(
         r'<svg([^>]*?) width="[^"]*"', rf'<svg role="img" aria-label="{label}"\1', svg, count=1
     ).replace(' height="', ' data-height="', 1)
+
+
+def _subscripts(text: str) -> str:
+    text = text.replace("_γ̂", r"$_{\hat{γ}}$")
+    return re.sub(r"_([πμd])", r"$_{\1}$", text)

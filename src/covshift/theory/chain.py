@@ -75,7 +75,8 @@ class MarkovChain:
         closed = np.ones(count, dtype=bool)
         closed[source[leaves]] = False
         closed[label[leak]] = False
-        return [np.flatnonzero(label == k) for k in np.flatnonzero(closed)]
+        classes = [np.flatnonzero(label == k) for k in np.flatnonzero(closed)]
+        return sorted(classes, key=lambda states: int(states[0]))
 
     def stationary(self) -> Vector:
         """The stationary distribution d = dP of a continuing chain with one recurrent class.

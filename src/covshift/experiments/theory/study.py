@@ -33,7 +33,7 @@ from covshift.experiments.theory.survey import (
     survey,
 )
 from covshift.report.page import render
-from covshift.report.plots import to_svg
+from covshift.report.plots import house_style, to_svg
 from covshift.report.progress import track
 from covshift.version import __version__
 
@@ -79,8 +79,9 @@ def run(out: Path, *, seed: int = 0, problems: int = 3000, console: Console) -> 
     ]
     exhibits = []
     for draw in track(console, "figures", draws, len(draws)):
-        exhibit = draw()
-        exhibits.append(exhibit._asdict() | {"svg": to_svg(exhibit.figure, exhibit.title)})
+        with house_style():
+            exhibit = draw()
+            exhibits.append(exhibit._asdict() | {"svg": to_svg(exhibit.figure, exhibit.title)})
 
     by_id = {finding.id: finding for finding in findings}
     page = render(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from covshift.experiments.theory.figures import Exhibit
-from covshift.report.plots import panels
+from covshift.report.plots import legend_below, panels
 from covshift.theory import approximation_error
 from covshift.theory.examples import dirichlet
 
@@ -16,7 +16,7 @@ def draw(seed: int = 7) -> Exhibit:
     rng = np.random.default_rng(seed)
     free = rng.standard_normal((8, 3))
     biased = np.column_stack([np.ones(8), free[:, 1:]])
-    figure, axes = panels(2, width=9.0)
+    figure, axes = panels(2)
     way = np.linspace(0.0, 1.25, 126)
     for panel, (title, phi) in zip(
         axes, {"without a bias": free, "with a bias": biased}.items(), strict=True
@@ -37,7 +37,7 @@ def draw(seed: int = 7) -> Exhibit:
         panel.axvline(1.0, color="0.5", linewidth=1, linestyle=":")
         panel.set(title=f"Features {title}", ylabel="in the d_π norm")
         panel.set_xlabel("d: from d_μ (0) to d_π (1) and beyond")
-        panel.legend()
+        legend_below(panel)
     return Exhibit(
         "approximation",
         "Is d_π the best distribution to learn a value under?",

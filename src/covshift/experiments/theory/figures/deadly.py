@@ -20,7 +20,7 @@ from covshift.learners import (
     robbins_monro,
     train,
 )
-from covshift.report.plots import panels
+from covshift.report.plots import legend_below, panels
 from covshift.theory import ProjectedOperator, weighted_norm
 from covshift.theory.examples import Problem, bairds_star, kolter_chain
 from covshift.theory.simulation import simulate
@@ -31,7 +31,7 @@ _CEILING = 1e8
 
 def draw(num_steps: int = 20_000, num_seeds: int = 50) -> Exhibit:
     """Learning curves on Baird's star and on Kolter's chain, and Kolter's exact fixed points."""
-    figure, (left, middle, right) = panels(3, height=3.8)
+    figure, (left, middle, right) = panels(3, height=4.6)
     star = bairds_star()
     start = np.array([1, 1, 1, 1, 1, 1, 10, 1.0])
     at_end = {}
@@ -58,27 +58,32 @@ def draw(num_steps: int = 20_000, num_seeds: int = 50) -> Exhibit:
     right.set(title=f"Kolter's chain at {pole:.3f}", xlabel="transition")
     right.set(ylabel="error of V̂ in the d_π norm")
     for axes in (left, middle, right):
-        axes.legend()
+        legend_below(axes)
     return Exhibit(
         "deadly",
         "Does the covariate shift cure off-policy TD?",
-        f"Medians of {num_seeds} seeds, one transition a step. Left: on Baird's star TD with ρ alone diverges "
-        f"(median error {at_end['ρ only']:.1g} at the end; drawn up to {_CEILING:.0e}); weighted by c·ρ it "
-        "settles, with the exact ratio and with one learned from the same stream. Middle: on Kolter's chain "
-        "the fixed point under d_μ has a pole although V^π is almost representable; reweighting by the "
-        "discounted ratio moves the distribution to d_π and removes it. Right: the same from samples, at the "
-        "pole, where TD under d_μ has nothing to converge to.",
+        f"Medians of {num_seeds} seeds, one transition a step. Left: on Baird's star TD with ρ alone runs into the "
+        "plot's ceiling, and so does emphatic TD, whose trace has too much variance. Weighted by c·ρ it goes to "
+        "0 with the exact ratio and with one learned from the same stream and normalized; with the ratio "
+        f"learned at γ̂ = 0.99 it stays bounded but is at {at_end['c·ρ, c learned with γ̂ = 0.99']:.1g} still "
+        "after these steps, since the noise of the one state that matters is multiplied by ρ = 7. TDC is stable "
+        "and stops at a nonzero value. Middle: on Kolter's chain the fixed point under d_μ has a pole although "
+        "V^π is almost representable; the discounted ratio moves the distribution to d_π and removes it. "
+        "Right: the same from samples, at the pole, where TD under d_μ has nothing to converge to.",
         figure,
     )
 
 
 def _learners(problem: Problem, step_size: float, start: Dense) -> dict[str, Any]:
-    ratio = TabularRatio(problem.rho, 0.99, robbins_monro(0.5, halfway=50))
+    steps = robbins_monro(0.5, halfway=50)
     corrections: dict[str, Any] = {
         "ρ only": RhoOnly(),
         "emphatic, β = γ": Emphasis(problem.discount),
         "c·ρ, exact c": ExactRatio(problem.c_star()),
-        "c·ρ, learned c": LearnedRatio(ratio),
+        "c·ρ, c learned with γ̂ = 0.99": LearnedRatio(TabularRatio(problem.rho, 0.99, steps)),
+        "c·ρ, c learned normalized, γ̂ = 1": LearnedRatio(
+            TabularRatio(problem.rho, 1.0, steps, normalize=True)
+        ),
     }
     learners: dict[str, Any] = {
         label: LinearTD(

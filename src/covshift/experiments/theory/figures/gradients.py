@@ -8,14 +8,14 @@ import numpy as np
 
 from covshift.experiments.theory.claims.normalization import linear_case
 from covshift.experiments.theory.figures import Exhibit
-from covshift.report.plots import COLORS, panels
+from covshift.report.plots import COLORS, legend_below, panels
 
 
 def draw(seed: int = 0, cases: int = 200) -> Exhibit:
     """The single-sample estimate's bias, and the two unbiased ones' standard error by batch size."""
     rng = np.random.default_rng(seed)
     drawn = [linear_case(rng) for _ in range(cases)]
-    figure, (left, right) = panels(2, width=8.0)
+    figure, (left, right) = panels(2)
 
     exact = np.concatenate([case.gradient() for case in drawn])
     single = np.concatenate([case.d_mu @ ((case.c - 1)[:, None] * case.phi) for case in drawn])
@@ -29,7 +29,7 @@ def draw(seed: int = 0, cases: int = 200) -> Exhibit:
     left.scatter(exact, np.concatenate(averaged), s=8, color=COLORS[0], label="Theorem 5, m = 2")
     left.set(xlim=(-limit, limit), ylim=(-limit * 2, limit * 2))
     left.set(title="Expected estimate", xlabel="true gradient", ylabel="mean of the estimate")
-    left.legend()
+    legend_below(left)
 
     sizes = range(2, 7)
     ratios: list[float] = []
@@ -52,7 +52,8 @@ def draw(seed: int = 0, cases: int = 200) -> Exhibit:
         right.plot(list(sizes), values, "o-", color=color, label=label)
     right.set(title="Standard error", xlabel="batch size m", ylabel="median over cases")
     right.set_ylim(bottom=0)
-    right.legend()
+    right.set_xticks(list(sizes))
+    legend_below(right)
     return Exhibit(
         "gradients",
         "Can the normalization loss be minimized from samples?",

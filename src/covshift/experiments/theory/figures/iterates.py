@@ -8,7 +8,7 @@ import numpy as np
 
 from covshift.experiments.theory.claims.projection import TwoFeatures, oscillating, two_features
 from covshift.experiments.theory.figures import Exhibit
-from covshift.report.plots import panels
+from covshift.report.plots import legend_below, panels
 from covshift.theory import (
     AffineOperator,
     ProjectedOperator,
@@ -54,7 +54,7 @@ def draw(seed: int = 0, problems: int = 3000) -> Exhibit:
     right.set_ylim(bottom=1e-12)
     right.set(title="At the safe γ̂", xlabel="iteration", ylabel="distance to the fixed point")
     for axes in (left, middle, right):
-        axes.legend()
+        legend_below(axes)
 
     share = np.mean([_overshoots(two_features(rng)) for _ in range(problems)])
     return Exhibit(
@@ -62,7 +62,7 @@ def draw(seed: int = 0, problems: int = 3000) -> Exhibit:
         "Does repeated application settle?",
         "Left: without normalization the projected operator forgets the ratio or blows up; with a bias "
         "and d = d_μ it does neither, because the mean is preserved (E16). Middle: projecting onto the "
-        f"weighted simplex helps, but {share * problems:.0f} of {problems} random two-feature problems "
+        f"weighted simplex helps, but {share * problems:.0f} of {problems} random two-feature problems (Dirichlet(0.3), random d) "
         "overshoot and oscillate for ever (E17). Right: the problem that diverges on the left contracts "
         f"at Theorem 4's safe discount, here {safe:.2f}, far from 1.",
         figure,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from covshift.experiments.theory.figures import Exhibit
-from covshift.report.plots import panels
+from covshift.report.plots import legend_below, panels
 from covshift.theory import AffineOperator, total_variation
 from covshift.theory.examples import line_chain
 from covshift.theory.validation import Vector
@@ -28,10 +28,11 @@ def draw() -> Exhibit:
         operator = problem.cop.discounted(ratio_discount)
         errors = _errors(operator, operator.fixed_point(), 3000)
         middle.semilogy(errors, label=f"γ̂ = {ratio_discount}")
+    middle.set_xlim(-50, 1300)
     middle.set(title="Y_γ̂ on 20 states", xlabel="iteration", ylabel="largest error")
     for axes in (left, middle):
-        axes.set_ylim(1e-12, 10)
-        axes.legend()
+        axes.set_ylim(1e-10, 10)
+        legend_below(axes)
 
     horizons = np.logspace(0, 5, 60)
     for length in (5, 10, 20, 40):
@@ -46,7 +47,7 @@ def draw() -> Exhibit:
         xlabel="horizon 1/(1 - γ̂)",
         ylabel="total variation of d̂_π from d_π",
     )
-    right.legend()
+    legend_below(right)
     return Exhibit(
         "mixing",
         "How fast does bootstrapping converge, and what does γ̂ cost?",

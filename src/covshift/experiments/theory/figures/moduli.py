@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from covshift.experiments.theory.figures import Exhibit
-from covshift.report.plots import panels
+from covshift.report.plots import legend_below, panels
 from covshift.theory import (
     chi_squared,
     dual_modulus,
@@ -20,7 +20,7 @@ from covshift.theory.examples import dirichlet, four_rooms
 def draw(seed: int = 3) -> Exhibit:
     """Norms against their bounds on a random MDP, and means of c on four rooms."""
     problem = dirichlet(np.random.default_rng(seed), 6, 3, concentration=0.3)
-    figure, (left, right) = panels(2, width=9.0)
+    figure, (left, right) = panels(2)
     gap = np.logspace(-4, np.log10(0.95), 120)
     ratios = [problem.c_star(1 - g) for g in gap]
     d_mu = problem.d_mu
@@ -59,7 +59,7 @@ def draw(seed: int = 3) -> Exhibit:
     right.axhline(limit, color="0.5", linewidth=1, linestyle=":")
     right.set(title="Means of c on four rooms", xlabel="horizon 1/(1 - γ̂)", ylabel="mean ratio")
     for axes in (left, right):
-        axes.legend()
+        legend_below(axes)
     return Exhibit(
         "moduli",
         "What does a discounted ratio guarantee, and how can one tell that it went wrong?",

@@ -14,7 +14,7 @@ from covshift.experiments.theory.survey import (
     WEIGHTINGS,
     SurveyRow,
 )
-from covshift.report.plots import COLORS, panels
+from covshift.report.plots import COLORS, legend_below, panels
 
 _STRIPES = ("", "//")
 
@@ -47,7 +47,7 @@ def draw(rows: Sequence[SurveyRow]) -> Exhibit:
             )
     shares.set_xticks(range(len(RATIO_DISCOUNTS)), [str(gamma) for gamma in RATIO_DISCOUNTS])
     shares.set(title="Unstable problems", xlabel="γ̂", ylabel="% with spectral radius ≥ 1")
-    shares.legend(title="weighting")
+    legend_below(shares, ncols=2)
 
     for g, name in enumerate(GENERATORS):
         line = ("-", "--")[g]
@@ -85,7 +85,7 @@ def draw(rows: Sequence[SurveyRow]) -> Exhibit:
     estimated.set(title="Weights with errors", xlabel="σ of log-normal error in 1/c")
     estimated.set_ylabel("% with spectral radius ≥ 1")
     for axes in (scale, accuracy, estimated):
-        axes.legend()
+        legend_below(axes)
     return Exhibit(
         "weighting", "Which distribution should the ratio be learned from?", _text(by), figure
     )

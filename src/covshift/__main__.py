@@ -1,0 +1,5 @@
+"""`python -m covshift` is `covshift`."""
+
+from covshift.cli.main import main
+
+main()

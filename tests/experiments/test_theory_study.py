@@ -1,0 +1,79 @@
+import csv
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from covshift.experiments.theory.claims import CLAIMS
+from covshift.experiments.theory.study import run
+from covshift.experiments.theory.survey import survey
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("study") / "deep" / "theory"
+    outcome = run(out, problems=20, console=Console(quiet=True))
+    assert outcome.page == out / "index.html"
+    return out
+
+
+def test_records_are_one_a_claim_and_all_hold(folder: Path) -> None:
+    records = json.loads((folder / "theory.json").read_text())
+    assert [record["id"] for record in records] == [claim.id for claim in CLAIMS]
+    for record in records:
+        assert set(record) == {"id", "statement", "hypothesis", "cases", "worst", "holds"}
+        assert record["holds"], record
+        assert record["cases"] > 0
+
+
+def test_survey_is_written_and_agrees_with_b1(folder: Path) -> None:
+    with (folder / "weighting.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 20 * 2 * 4
+    assert {row["generator"] for row in rows} == {"Dirichlet(0.3)", "Garnet(6, 3, 2)"}
+    assert all(float(row["radius 1/c"]) < 1 for row in rows)
+    first = next(survey(1))
+    assert float(rows[0]["radius uniform"]) == pytest.approx(first.radius[0], rel=1e-4)
+
+
+def test_page_is_self_contained(folder: Path) -> None:
+    page = (folder / "index.html").read_text()
+    loads = re.findall(r'(?:src|href)="([^"#]*)"', page)
+    assert all(load.startswith("data:") for load in loads)
+    assert page.count("<svg role=") == 8
+    assert f"{len(CLAIMS)} of {len(CLAIMS)} claims hold" in page
+    assert not list(folder.glob("*.partial"))
+
+
+def test_page_opens_in_a_browser(folder: Path, tmp_path: Path) -> None:
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        assert not os.environ.get("CI"), "CI must have a browser: .ci/run installs chromium"
+        pytest.skip("no chromium on this machine: install Debian's chromium to run this test")
+    flags = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--no-first-run",
+        "--enable-logging=stderr",
+        "--virtual-time-budget=2000",
+        "--window-size=400,900",
+        "--dump-dom",
+    ]
+    done = subprocess.run(
+        [chromium, *flags, f"--user-data-dir={tmp_path}", (folder / "index.html").as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert "CONSOLE" not in done.stderr
+    assert done.stdout.count('<tr id="claim-') == len(CLAIMS)

@@ -1,0 +1,298 @@
+from typing import Any
+
+import numpy as np
+import pytest
+
+from covshift.errors import InputError
+from covshift.learners import (
+    TDC,
+    Emphasis,
+    ExactRatio,
+    ExactSimplex,
+    LearnedRatio,
+    LeastSquaresRatio,
+    LinearRatio,
+    LinearTD,
+    NoCorrection,
+    RhoOnly,
+    SampledSimplex,
+    SoftNormalization,
+    TabularRatio,
+    constant,
+    robbins_monro,
+    train,
+)
+from covshift.rules import linear_cop_direction
+from covshift.theory import ProjectedOperator, project_weighted_simplex
+from covshift.theory.examples import Problem, bairds_star, dirichlet, random_walk
+from covshift.theory.simulation import Transition, simulate
+from covshift.theory.validation import Dense, Vector
+
+
+def problem_and_features(seed: int = 0) -> tuple[Problem, Dense]:
+    rng = np.random.default_rng(seed)
+    problem = dirichlet(rng, 5, 3, discount=0.9)
+    return problem, np.column_stack([np.ones(5), rng.standard_normal((5, 2))])
+
+
+def expectation(problem: Problem) -> tuple[Transition, Vector]:
+    """Every transition as a stream of its own, and its probability."""
+    kernel = problem.mdp.dense_kernel()
+    s, a, t = (index.ravel() for index in np.indices(kernel.shape))
+    share = problem.d_mu[s] * problem.mu[s, a] * kernel[s, a, t]
+    return Transition(s, a, problem.mdp.r[s, a], t, np.zeros(len(s), dtype=bool)), share
+
+
+def feed(learner: Any, problem: Problem, num_steps: int, num_seeds: int = 64) -> Any:
+    state = learner.init(num_seeds)
+    stream = simulate(problem.mdp, problem.mu, num_steps, num_seeds, np.random.default_rng(1))
+    train(learner, state, stream, observe=lambda _: None, every=num_steps)
+    return state
+
+
+def test_one_hot_features_are_the_table() -> None:
+    for problem in (problem_and_features()[0], random_walk()):
+        size = problem.mdp.num_states
+        table = TabularRatio(problem.rho, 0.9, constant(0.1))
+        linear = LinearRatio(
+            np.eye(size), problem.rho, 0.9, constant(0.1), initial_weights=np.ones(size)
+        )
+        np.testing.assert_allclose(
+            linear.ratio(feed(linear, problem, 300)), table.ratio(feed(table, problem, 300))
+        )
+
+
+def test_step_is_the_rule() -> None:
+    problem, phi = problem_and_features()
+    learner = LinearRatio(
+        phi, problem.rho, 0.9, constant(0.1), initial_weights=np.array([1.0, 2, 3])
+    )
+    transition, share = expectation(problem)
+    state = learner.init(len(share))
+    before = state.w.copy()
+    learner.step(state, transition)
+    rho = problem.rho[transition.s_tm1, transition.a_tm1]
+    direction = linear_cop_direction(before, phi[transition.s_tm1], phi[transition.s_t], rho, 0.9)
+    np.testing.assert_allclose(state.w, before + 0.1 * direction)
+
+
+def test_expected_step_vanishes_at_the_projected_fixed_point() -> None:
+    problem, phi = problem_and_features()
+    fixed = ProjectedOperator(problem.cop.discounted(0.9), phi, problem.d_mu).fixed_point_weights()
+    learner = LinearRatio(phi, problem.rho, 0.9, constant(1.0), initial_weights=fixed)
+    transition, share = expectation(problem)
+    state = learner.init(len(share))
+    learner.step(state, transition)
+    np.testing.assert_allclose(share @ (state.w - fixed), 0.0, atol=1e-12)
+
+
+def test_semi_gradient_finds_that_fixed_point() -> None:
+    problem, phi = problem_and_features()
+    learner = LinearRatio(phi, problem.rho, 0.5, robbins_monro(0.2, 200))
+    ratio = learner.ratio(feed(learner, problem, 5000)).mean(axis=0)
+    fixed = ProjectedOperator(problem.cop.discounted(0.5), phi, problem.d_mu).fixed_point()
+    np.testing.assert_allclose(ratio, fixed, atol=0.05)
+
+
+def test_least_squares_on_exact_expectations_is_the_projected_fixed_point() -> None:
+    problem, phi = problem_and_features()
+    transition, share = expectation(problem)
+    learner = LeastSquaresRatio(phi, problem.rho, 0.9)
+    state = learner.init(len(share))
+    learner.step(state, transition)
+    total = learner.init(1)
+    total.a[0] = np.tensordot(share, state.a, axes=1)
+    total.b[0] = share @ state.b
+    total.count = 1
+    fixed = ProjectedOperator(problem.cop.discounted(0.9), phi, problem.d_mu).fixed_point()
+    np.testing.assert_allclose(learner.ratio(total)[0], fixed, atol=1e-10)
+
+
+def test_least_squares_with_one_hot_features_learns_episodes() -> None:
+    problem = random_walk()
+    learner = LeastSquaresRatio(np.eye(6), problem.rho, 0.9)
+    ratio = learner.ratio(feed(learner, problem, 5000)).mean(axis=0)
+    np.testing.assert_allclose(ratio, problem.c_star(0.9), atol=0.03)
+    with pytest.raises(InputError, match="before any data"):
+        learner.ratio(learner.init(1))
+
+
+def test_ridge_shrinks_the_weights() -> None:
+    problem, phi = problem_and_features()
+    norms = []
+    for ridge in (0.0, 0.1, 10.0):
+        learner = LeastSquaresRatio(phi, problem.rho, 0.9, ridge=ridge)
+        norms.append(np.linalg.norm(learner.weights(feed(learner, problem, 500, 1))))
+    assert norms[0] > norms[1] > norms[2]
+
+
+def test_simplex_constraints_hold_after_every_step() -> None:
+    problem, phi = problem_and_features()
+    start = project_weighted_simplex([1.0, 3.0, -2.0], phi, problem.d_mu)
+    exact = LinearRatio(
+        phi, problem.rho, 1.0, constant(0.3), ExactSimplex(problem.d_mu), initial_weights=start
+    )
+    state = exact.init(8)
+    for transition in simulate(problem.mdp, problem.mu, 40, 8, np.random.default_rng(0)):
+        exact.step(state, transition)
+        np.testing.assert_allclose(exact.ratio(state) @ problem.d_mu, 1.0, atol=1e-7)
+        assert exact.ratio(state).min() > -1e-7
+
+    sampled = LinearRatio(
+        phi, problem.rho, 1.0, constant(0.3), SampledSimplex(), initial_weights=start
+    )
+    state = sampled.init(8)
+    for transition in simulate(problem.mdp, problem.mu, 40, 8, np.random.default_rng(0)):
+        sampled.step(state, transition)
+        share = state.visits / state.visits.sum(axis=1, keepdims=True)
+        ratio = sampled.ratio(state)
+        np.testing.assert_allclose((share * ratio).sum(axis=1), 1.0, atol=1e-7)
+        assert ratio[state.visits > 0].min() > -1e-7
+
+
+def test_soft_normalization_pulls_the_mean_to_one() -> None:
+    problem, phi = problem_and_features()
+    no_bias = phi[:, 1:]
+    means = []
+    for weight in (None, 1.0, 10.0):
+        soft = None if weight is None else SoftNormalization(weight)
+        learner = LinearRatio(
+            no_bias, problem.rho, 0.9, robbins_monro(0.05, 200), normalization=soft
+        )
+        ratio = learner.ratio(feed(learner, problem, 3000)).mean(axis=0)
+        means.append(abs(float(problem.d_mu @ ratio) - 1.0))
+    assert means[0] > means[1] > means[2]
+
+
+def test_soft_normalizations_expected_direction_is_minus_the_gradient() -> None:
+    problem, phi = problem_and_features()
+    w = np.array([0.3, 0.5, -0.2])
+    visits = np.rint(problem.d_mu * 1000).astype(int)
+    d = visits / visits.sum()
+    direction = SoftNormalization(2.0, batch_size=2).direction(
+        np.tile(w, (200_000, 1)), phi, np.tile(visits, (200_000, 1)), np.random.default_rng(0)
+    )
+    expected = -2.0 * (d @ phi @ w - 1.0) * (d @ phi)
+    error = direction.std(axis=0) / np.sqrt(len(direction))
+    assert (np.abs(direction.mean(axis=0) - expected) < 5 * error).all()
+
+
+def test_dual_weighting_keeps_the_tabular_fixed_point() -> None:
+    problem, _ = problem_and_features()
+    learner = LinearRatio(
+        np.eye(5),
+        problem.rho,
+        0.9,
+        robbins_monro(0.3, 300),
+        weight_floor=0.1,
+        initial_weights=np.ones(5),
+    )
+    ratio = learner.ratio(feed(learner, problem, 8000)).mean(axis=0)
+    np.testing.assert_allclose(ratio, problem.c_star(0.9), atol=0.05)
+
+
+def test_dual_weights_are_those_of_b1() -> None:
+    problem, phi = problem_and_features()
+    start = np.array([1.0, 0.3, 0.2])
+    transition, share = expectation(problem)
+    plain = LinearRatio(phi, problem.rho, 0.9, constant(1.0), initial_weights=start)
+    dual = LinearRatio(
+        phi, problem.rho, 0.9, constant(1.0), weight_floor=0.1, initial_weights=start
+    )
+    moved = []
+    for learner in (plain, dual):
+        state = learner.init(len(share))
+        learner.step(state, transition)
+        moved.append(state.w - start)
+        mean_weight = state.mean_weight
+    c_t = np.maximum(phi @ start, 0.1)[transition.s_t]
+    np.testing.assert_allclose(moved[1] * mean_weight[:, None], moved[0] / c_t[:, None])
+
+
+def test_value_corrections_in_expectation() -> None:
+    problem, phi = problem_and_features()
+    transition, share = expectation(problem)
+    theta = np.array([0.5, -1.0, 2.0])
+
+    def step(correction: Any) -> Vector:
+        learner = LinearTD(phi, problem.rho, 0.9, constant(1.0), correction, theta)
+        state = learner.init(len(share))
+        learner.step(state, transition)
+        return np.asarray(share @ (state.theta - theta))
+
+    def semi_gradient(d: Vector, policy: Dense) -> Vector:
+        chain, reward = problem.mdp.chain(policy), problem.mdp.r_pi(policy)
+        v = phi @ theta
+        return np.asarray(phi.T @ (d * (reward + 0.9 * chain.p @ v - v)))
+
+    np.testing.assert_allclose(step(NoCorrection()), semi_gradient(problem.d_mu, problem.mu))
+    np.testing.assert_allclose(step(RhoOnly()), semi_gradient(problem.d_mu, problem.pi))
+    np.testing.assert_allclose(
+        step(ExactRatio(problem.c_star())), semi_gradient(problem.d_pi, problem.pi)
+    )
+
+
+def test_corrected_td_finds_the_on_policy_fixed_point() -> None:
+    problem = random_walk(pi_right=0.6).restart()
+    phi = np.column_stack([np.ones(6), np.arange(6.0) / 5])
+    evaluated = Problem(problem.mdp, problem.pi, problem.mu, 0.9)
+    expected = ProjectedOperator(evaluated.bellman, phi, problem.d_pi).fixed_point()
+    steps = robbins_monro(0.1, 500)
+    for correction in (
+        ExactRatio(problem.c_star()),
+        LearnedRatio(TabularRatio(problem.rho, 0.999, robbins_monro(0.3, 100), normalize=True)),
+    ):
+        learner: Any = LinearTD(phi, problem.rho, 0.9, steps, correction)
+        value = learner.value(feed(learner, problem, 20_000)).mean(axis=0)
+        np.testing.assert_allclose(value, expected, atol=0.05)
+
+
+def test_bairds_star_diverges_without_and_not_with_the_ratio() -> None:
+    star, start = bairds_star(), np.array([1, 1, 1, 1, 1, 1, 10, 1.0])
+    sizes = {}
+    for name, correction in (("rho", RhoOnly()), ("c rho", ExactRatio(star.c_star()))):
+        learner: Any = LinearTD(star.phi, star.rho, 0.99, constant(0.01), correction, start)
+        sizes[name] = np.abs(feed(learner, star, 3000, 16).theta).max()
+    assert sizes["rho"] > 1e3
+    assert sizes["c rho"] < 20
+    tdc = TDC(star.phi, star.rho, 0.99, constant(0.005), constant(0.05), start)
+    assert np.abs(feed(tdc, star, 3000, 16).theta).max() < 20
+
+
+def test_the_trace_averages_to_the_ratio() -> None:
+    # B2: (1 - γ̂) E[F | s] = c(s), and the correction starts from the trace before it moves on.
+    problem = random_walk(pi_right=0.55).restart()
+    emphasis = Emphasis(0.5)
+    trace = emphasis.init(400)
+    total, visits = np.zeros(6), np.zeros(6)
+    for step, transition in enumerate(
+        simulate(problem.mdp, problem.mu, 1500, 400, np.random.default_rng(0))
+    ):
+        rho = problem.rho[transition.s_tm1, transition.a_tm1]
+        before = trace.copy()
+        corrected = emphasis.correct(trace, np.ones(400), rho, transition)
+        np.testing.assert_allclose(corrected, before * rho)
+        if step > 50:
+            np.add.at(total, transition.s_tm1, before)
+            np.add.at(visits, transition.s_tm1, 1)
+    np.testing.assert_allclose(0.5 * total / visits, problem.c_star(0.5), rtol=0.03)
+
+
+def test_tdc_finds_the_projected_fixed_point_of_the_behavior() -> None:
+    problem = random_walk(pi_right=0.6).restart()
+    phi = np.column_stack([np.ones(6), np.arange(6.0) / 5])
+    evaluated = Problem(problem.mdp, problem.pi, problem.mu, 0.9)
+    learner = TDC(phi, problem.rho, 0.9, robbins_monro(0.1, 2000), robbins_monro(0.3, 2000))
+    value = learner.value(feed(learner, problem, 20_000)).mean(axis=0)
+    expected = ProjectedOperator(evaluated.bellman, phi, problem.d_mu).fixed_point()
+    np.testing.assert_allclose(value, expected, atol=0.05)
+
+
+def test_bad_settings_are_refused() -> None:
+    problem, phi = problem_and_features()
+    with pytest.raises(InputError, match=r"phi has shape \(4, 3\), but \(5, any\) is needed"):
+        LinearRatio(phi[:4], problem.rho, 0.9, constant(0.1))
+    with pytest.raises(InputError, match="weight_floor must be positive, but it is 0"):
+        LinearRatio(phi, problem.rho, 0.9, constant(0.1), weight_floor=0.0)
+    with pytest.raises(InputError, match=r"discount must lie in \[0, 1\], but it is 2"):
+        LinearTD(phi, problem.rho, 2.0, constant(0.1), NoCorrection())

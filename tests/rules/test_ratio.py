@@ -1,0 +1,88 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from covshift.rules import (
+    cop_error,
+    cop_target,
+    discounted_cop_error,
+    discounted_cop_target,
+    initial_state_target,
+    linear_cop_direction,
+    n_step_cop_target,
+    squared_ratio_error,
+)
+
+C, RHO, C_T = np.array([2.0, 0.5]), np.array([0.5, 4.0]), np.array([1.0, 1.5])
+
+
+def test_targets_and_errors_by_hand() -> None:
+    np.testing.assert_allclose(cop_target(C, RHO), [1.0, 2.0])
+    np.testing.assert_allclose(cop_error(C, RHO, C_T), [0.0, 0.5])
+    # 0.9·1 + 0.1 = 1 and 0.9·2 + 0.1 = 1.9.
+    np.testing.assert_allclose(discounted_cop_target(C, RHO, 0.9), [1.0, 1.9])
+    np.testing.assert_allclose(discounted_cop_error(C, RHO, C_T, 0.9), [0.0, 0.4])
+    np.testing.assert_allclose(squared_ratio_error(np.array([1.9]), np.array([1.5])), [0.16])
+
+
+def test_laws() -> None:
+    np.testing.assert_allclose(discounted_cop_target(C, RHO, 1.0), cop_target(C, RHO))
+    np.testing.assert_allclose(discounted_cop_target(C, RHO, 0.0), [1.0, 1.0])
+    np.testing.assert_allclose(discounted_cop_target(np.ones(2), np.ones(2), 0.7), [1.0, 1.0])
+
+
+def test_initial_states_have_target_one_whatever_the_garbage() -> None:
+    target = initial_state_target(np.array([np.nan, 3.0, np.inf]), np.array([True, False, True]))
+    np.testing.assert_array_equal(target, [1.0, 3.0, 1.0])
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 5), st.floats(0.0, 1.0))
+def test_n_step_target_is_the_closed_form(seed: int, n: int, gamma: float) -> None:
+    # (1 - γ̂) Σ_{i<n} γ̂ⁱ Π_{j=n-i}^{n-1} ρ_j + γ̂ⁿ (Π_{j<n} ρ_j) c, with the latest ρ's in the products.
+    rng = np.random.default_rng(seed)
+    rhos, c = rng.random(n) * 3, rng.random()
+    expected = gamma**n * rhos.prod() * c
+    for i in range(n):
+        expected += (1 - gamma) * gamma**i * rhos[n - i :].prod()
+    target = n_step_cop_target(np.array([c]), [np.array([r]) for r in rhos], gamma)
+    np.testing.assert_allclose(target, [expected])
+
+
+def test_a_window_starts_anew_with_an_episode() -> None:
+    rhos = [np.array([5.0]), np.array([7.0]), np.array([2.0])]
+    initial = [np.array([False]), np.array([True]), np.array([False])]
+    # The second step leads to an episode's first state, with ratio 1: 0.5·2·1 + 0.5.
+    target = n_step_cop_target(np.array([9.0]), rhos, 0.5, is_initial=initial)
+    np.testing.assert_allclose(target, [1.5])
+
+
+def test_linear_direction_by_hand() -> None:
+    w = np.array([[1.0, 2.0]])
+    phi_tm1, phi_t = np.array([[1.0, 0.0]]), np.array([[0.0, 3.0]])
+    # c = 1 leads with ρ = 2 to 0.9·2 + 0.1 = 1.9, c' = 6: error -4.1 along φ(s') = (0, 3).
+    direction = linear_cop_direction(w, phi_tm1, phi_t, np.array([2.0]), 0.9)
+    np.testing.assert_allclose(direction, [[0.0, -12.3]])
+
+
+def test_torch_passes_through_alike() -> None:
+    c, rho, c_t = (torch.tensor(x) for x in (C, RHO, C_T))
+    torch.testing.assert_close(
+        discounted_cop_error(c, rho, c_t, 0.9), torch.tensor(discounted_cop_error(C, RHO, C_T, 0.9))
+    )
+    flags = np.array([True, False])
+    torch.testing.assert_close(
+        n_step_cop_target(c, [rho, rho], 0.9, is_initial=[torch.tensor(flags)] * 2),
+        torch.tensor(n_step_cop_target(C, [RHO, RHO], 0.9, is_initial=[flags] * 2)),
+    )
+    assert initial_state_target(c, torch.tensor(flags)).dtype == c.dtype
+
+
+def test_half_the_squared_loss_has_the_semi_gradient() -> None:
+    # Gradient descent on ½(target - c')² with the target held fixed is eq. (6)'s step.
+    c_t = torch.tensor(C_T, requires_grad=True)
+    target = torch.tensor(discounted_cop_target(C, RHO, 0.9))
+    (0.5 * squared_ratio_error(target, c_t)).sum().backward()  # type: ignore[no-untyped-call]
+    assert c_t.grad is not None
+    assert -c_t.grad.numpy() == pytest.approx(discounted_cop_error(C, RHO, C_T, 0.9))

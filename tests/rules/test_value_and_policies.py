@@ -1,0 +1,43 @@
+import numpy as np
+import torch
+
+from covshift.rules import (
+    corrected_td_error,
+    epsilon_greedy_probabilities,
+    followon_trace,
+    importance_ratio,
+    importance_weighted_td_error,
+    td_error,
+    tdc_correction,
+)
+
+ONE = np.ones(1)
+
+
+def test_td_and_its_corrections_by_hand() -> None:
+    # 1 + 0.9·3 - 2 = 1.7, times ρ = 2, times c = 0.5.
+    error = td_error(2 * ONE, ONE, 0.9 * ONE, 3 * ONE)
+    np.testing.assert_allclose(error, [1.7])
+    np.testing.assert_allclose(importance_weighted_td_error(error, 2 * ONE), [3.4])
+    np.testing.assert_allclose(corrected_td_error(error, 2 * ONE, 0.5 * ONE), [1.7])
+    np.testing.assert_allclose(td_error(2 * ONE, ONE, 0 * ONE, 3 * ONE), [-1.0])
+
+
+def test_trace_and_tdc_by_hand() -> None:
+    np.testing.assert_allclose(followon_trace(3 * ONE, 2 * ONE, 0.9), [6.4])
+    h, phi_tm1, phi_t = np.array([[1.0, 2.0]]), np.array([[1.0, 1.0]]), np.array([[0.0, 1.0]])
+    # -ργ(φᵀh)φ' = -2·0.9·3·(0, 1).
+    correction = tdc_correction(h, phi_tm1, phi_t, 2 * ONE, 0.9 * ONE)
+    np.testing.assert_allclose(correction, [[0.0, -5.4]])
+
+
+def test_epsilon_greedy_takes_the_first_best() -> None:
+    q = np.array([[1.0, 3.0, 3.0, 0.0], [5.0, 1.0, 1.0, 1.0]])
+    expected = np.array([[0.05, 0.85, 0.05, 0.05], [0.85, 0.05, 0.05, 0.05]])
+    np.testing.assert_allclose(epsilon_greedy_probabilities(q, 0.2), expected)
+    torch.testing.assert_close(
+        epsilon_greedy_probabilities(torch.tensor(q), 0.2), torch.tensor(expected)
+    )
+    half = epsilon_greedy_probabilities(torch.tensor(q, dtype=torch.float32), 0.2)
+    assert half.dtype == torch.float32
+    np.testing.assert_allclose(importance_ratio(expected[:, 0], np.array([0.25, 0.25])), [0.2, 3.4])
