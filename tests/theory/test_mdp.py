@@ -44,6 +44,18 @@ def test_value_is_the_discounted_sum_of_rewards(seed: int) -> None:
     np.testing.assert_allclose(problem.mdp.value(problem.pi, 0.95), total, atol=1e-9)
 
 
+@given(SEEDS)
+def test_restart_leads_ends_to_starts(seed: int) -> None:
+    mdp = episodic(np.random.default_rng(seed), single_start=False).mdp
+    assert mdp.d_0 is not None
+    kernel = mdp.dense_kernel()
+    expected = kernel + (1 - kernel.sum(axis=2))[:, :, None] * mdp.d_0
+    np.testing.assert_allclose(mdp.restart().dense_kernel(), expected)
+    sparse = FiniteMDP(sp.csr_array(kernel.reshape(-1, mdp.num_states)), mdp.r, mdp.d_0)
+    np.testing.assert_allclose(sparse.restart().dense_kernel(), expected)
+    assert not mdp.restart().is_episodic
+
+
 def test_undiscounted_value_only_for_episodes() -> None:
     rng = np.random.default_rng(0)
     assert np.isfinite(episodic(rng).mdp.value(episodic(rng).pi, 1.0)).all()

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from covshift.errors import InputError
+from covshift.learners.prediction import features_of, predict
 from covshift.learners.schedules import Schedule
 from covshift.rules import (
     discounted_cop_target,
@@ -151,10 +152,9 @@ class LinearRatio:
 
     def step(self, state: LinearRatioState, transition: Transition) -> None:
         """Moves the weights along φ(s_t)."""
-        phi_tm1, phi_t = self.phi[transition.s_tm1], self.phi[transition.s_t]
+        phi_tm1, phi_t = (features_of(self.phi, s) for s in (transition.s_tm1, transition.s_t))
         rho_tm1 = self.rho[transition.s_tm1, transition.a_tm1]
-        c_t = (phi_t * state.w).sum(axis=1)
-        c_tm1 = (phi_tm1 * state.w).sum(axis=1)
+        c_tm1, c_t = predict(phi_tm1, state.w), predict(phi_t, state.w)
         target = discounted_cop_target(c_tm1, rho_tm1, self.ratio_discount)
         error = initial_state_target(target, transition.is_initial_t) - c_t
         state.visits[np.arange(len(state.w)), transition.s_t] += 1
@@ -216,7 +216,7 @@ class LeastSquaresRatio:
 
     def step(self, state: LeastSquaresRatioState, transition: Transition) -> None:
         """Adds one transition of each seed to the sums."""
-        phi_tm1, phi_t = self.phi[transition.s_tm1], self.phi[transition.s_t]
+        phi_tm1, phi_t = (features_of(self.phi, s) for s in (transition.s_tm1, transition.s_t))
         rho_tm1 = self.rho[transition.s_tm1, transition.a_tm1]
         follows = ~transition.is_initial_t
         bootstrap = (self.ratio_discount * follows * rho_tm1)[:, None] * phi_tm1

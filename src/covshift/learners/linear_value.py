@@ -8,6 +8,7 @@ from typing import Generic, Protocol, TypeVar, final
 import numpy as np
 
 from covshift.learners.online import Learner
+from covshift.learners.prediction import features_of, predict
 from covshift.learners.schedules import Schedule
 from covshift.rules import (
     corrected_td_error,
@@ -241,10 +242,13 @@ class TDC:
         rho_tm1 = self.rho[transition.s_tm1, transition.a_tm1]
         phi_tm1, error = _features_and_error(self.phi, state.theta, self.discount, transition)
         weighted = importance_weighted_td_error(error, rho_tm1)
-        phi_t, discount_t = self.phi[transition.s_t], transition.discount_t(self.discount)
+        phi_t, discount_t = (
+            features_of(self.phi, transition.s_t),
+            transition.discount_t(self.discount),
+        )
         direction = linear_direction(weighted, phi_tm1)
         direction += tdc_correction(state.h, phi_tm1, phi_t, rho_tm1, discount_t)
-        residual = weighted - (phi_tm1 * state.h).sum(axis=1)
+        residual = weighted - predict(phi_tm1, state.h)
         state.theta += self.step_size(state.count) * direction
         state.h += self.auxiliary_step_size(state.count) * linear_direction(residual, phi_tm1)
         state.count += 1
@@ -258,7 +262,6 @@ def _initial_weights(phi: Dense, initial: Vector | None, num_seeds: int) -> Dens
 def _features_and_error(
     phi: Dense, theta: Dense, discount: float, transition: Transition
 ) -> tuple[Dense, Vector]:
-    phi_tm1 = phi[transition.s_tm1]
-    v_t = (phi[transition.s_t] * theta).sum(axis=1)
-    v_tm1 = (phi_tm1 * theta).sum(axis=1)
+    phi_tm1 = features_of(phi, transition.s_tm1)
+    v_tm1, v_t = predict(phi_tm1, theta), predict(features_of(phi, transition.s_t), theta)
     return phi_tm1, td_error(v_tm1, transition.r_t, transition.discount_t(discount), v_t)

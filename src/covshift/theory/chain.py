@@ -115,13 +115,7 @@ class MarkovChain:
 
     def restart(self) -> MarkovChain:
         """The continuing chain in which the end of an episode leads to the next one's start."""
-        if self.d_0 is None:
-            return self
-        ends = np.maximum(1.0 - np.asarray(self.p.sum(axis=1)).ravel(), 0.0)
-        if sp.issparse(self.p):
-            again = sp.csr_array(ends[:, None]) @ sp.csr_array(self.d_0[None, :])
-            return MarkovChain(sp.csr_array(self.p + again))
-        return MarkovChain(self.p + np.outer(ends, self.d_0))
+        return self if self.d_0 is None else MarkovChain(lead_ends_to(self.p, self.d_0))
 
     def resolvent(self, discount: float) -> Resolvent:
         """(I - discount · P)⁻¹, factorized once and kept for the next call."""
@@ -167,6 +161,14 @@ class Resolvent:
 def as_dense(matrix: Matrix) -> Dense:
     """The same matrix as a NumPy array."""
     return matrix.toarray() if sp.issparse(matrix) else np.asarray(matrix)
+
+
+def lead_ends_to(rows: Matrix, d_0: Vector) -> Matrix:
+    """Rows that sum to less than 1, with what is missing spread as d_0."""
+    ends = np.maximum(1.0 - np.asarray(rows.sum(axis=1)).ravel(), 0.0)
+    if sp.issparse(rows):
+        return sp.csr_array(rows + sp.csr_array(ends[:, None]) @ sp.csr_array(d_0[None, :]))
+    return np.asarray(rows + np.outer(ends, d_0))
 
 
 def total_variation(d: ArrayLike, other: ArrayLike) -> float:

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from covshift.errors import InputError
-from covshift.theory.chain import MarkovChain
+from covshift.theory.chain import MarkovChain, lead_ends_to
 from covshift.theory.validation import (
     Dense,
     Matrix,
@@ -105,6 +105,15 @@ class FiniteMDP:
         """V^π = (I - γP_π)⁻¹ r_π."""
         check_discount("discount", discount, below_one=not self.is_episodic)
         return self.chain(policy).resolvent(discount).solve(self.r_pi(policy))
+
+    def restart(self) -> FiniteMDP:
+        """The continuing MDP in which the end of an episode leads to the next one's start."""
+        if self.d_0 is None:
+            return self
+        if sp.issparse(self.p):
+            return FiniteMDP(lead_ends_to(self.p, self.d_0), self.r)
+        rows = lead_ends_to(self.p.reshape(-1, self.num_states), self.d_0)
+        return FiniteMDP(rows.reshape(self.p.shape), self.r)
 
     def dense_kernel(self) -> Dense:
         """P as an array of states × actions × states."""

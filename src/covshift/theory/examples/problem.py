@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import final
 
@@ -82,8 +82,4 @@ class Problem:
 
     def restart(self) -> Problem:
         """The continuing problem in which each episode's end leads to the next one's start."""
-        ends = 1.0 - self.mdp.dense_kernel().sum(axis=2)
-        kernel = self.mdp.dense_kernel() + ends[:, :, None] * self.mdp.d_0
-        return Problem(
-            FiniteMDP(kernel, self.mdp.r), self.pi, self.mu, self.discount, self.features
-        )
+        return replace(self, mdp=self.mdp.restart())

@@ -1,0 +1,155 @@
+"""Exact d_μ, V^π and c on sparse gridworlds, beside plain iteration of the same operators.
+
+    python benchmarks/theory.py [--sides 100 316 1000] [--repeats 3] [--cap 60]
+
+Each side runs in a process of its own, for its peak memory, and alternates the two ways. Both go on
+until the L1 residual is at most 1e-8; plain iteration is stopped at the cap, and the ratio then is a
+lower bound. For c the residual is that of d_μ·c, a distribution.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from covshift.theory import BellmanOperator, CopOperator
+from covshift.theory.examples import open_grid
+from covshift.theory.validation import Vector
+
+TOLERANCE = 1e-8
+DISCOUNT = 0.99
+QUANTITIES = ("d_mu", "value", "ratio")
+
+
+def solve(side: int) -> tuple[dict[str, float], dict[str, float]]:
+    """Seconds and residual of each quantity by the library; value and ratio share a factorization."""
+    problem = open_grid(side)
+    pushed = problem.chain_mu, problem.chain_pi
+    seconds, residual = {}, {}
+
+    start = time.perf_counter()
+    d_mu = pushed[0].stationary()
+    seconds["d_mu"] = time.perf_counter() - start
+    residual["d_mu"] = float(np.abs(pushed[0].push(d_mu) - d_mu).sum())
+
+    start = time.perf_counter()
+    bellman = BellmanOperator(pushed[1], problem.mdp.r_pi(problem.pi), DISCOUNT)
+    value = bellman.fixed_point()
+    seconds["value"] = time.perf_counter() - start
+    residual["value"] = float(np.abs(bellman.apply(value) - value).sum())
+
+    start = time.perf_counter()
+    operator = CopOperator(pushed[1], d_mu).discounted(DISCOUNT)
+    c = operator.fixed_point()
+    seconds["ratio"] = time.perf_counter() - start
+    residual["ratio"] = float(np.abs(d_mu * (operator.apply(c) - c)).sum())
+    return seconds, residual
+
+
+def iterate(side: int, cap: float) -> tuple[dict[str, float], dict[str, float]]:
+    """The same by applying each operator until its residual is small or the cap is reached."""
+    problem = open_grid(side)
+    size = problem.mdp.num_states
+    back_mu, back_pi = (sp.csr_array(chain.p.T) for chain in (problem.chain_mu, problem.chain_pi))
+    forward, reward = problem.chain_pi.p, problem.mdp.r_pi(problem.pi)
+    d_mu = problem.d_mu
+    steps: dict[str, tuple[Callable[[Vector], Vector], Vector]] = {
+        "d_mu": (lambda x: back_mu @ x, np.full(size, 1.0 / size)),
+        "value": (lambda x: reward + DISCOUNT * (forward @ x), np.zeros(size)),
+        "ratio": (lambda x: DISCOUNT * (back_pi @ x) + (1.0 - DISCOUNT) * d_mu, d_mu),
+    }
+    seconds, residual = {}, {}
+    for name, (apply, x) in steps.items():
+        start, residual[name] = time.perf_counter(), np.inf
+        while residual[name] > TOLERANCE and time.perf_counter() - start < cap:
+            for _ in range(10):
+                before, x = x, apply(x)
+            residual[name] = float(np.abs(x - before).sum())
+        seconds[name] = time.perf_counter() - start
+    return seconds, residual
+
+
+def measure(side: int, repeats: int, cap: float) -> dict[str, Any]:
+    ours, plain = [], []
+    residuals: dict[str, float] = {}
+    reached: dict[str, float] = {}
+    for _ in range(repeats):
+        seconds, residuals = solve(side)
+        ours.append(seconds)
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        seconds, reached = iterate(side, cap)
+        plain.append(seconds)
+    return {
+        "states": side * side,
+        "ours": {name: median(row[name] for row in ours) for name in QUANTITIES},
+        "plain": {name: median(row[name] for row in plain) for name in QUANTITIES},
+        "residual": residuals,
+        "reached": reached,
+        "memory": memory,
+    }
+
+
+def show(rows: list[dict[str, Any]]) -> None:
+    print(
+        f"\nγ = γ̂ = {DISCOUNT}; seconds (medians), residuals in L1, peak memory of our side in GiB\n"
+    )
+    print("| states | quantity | ours | residual | plain iteration | residual | plain / ours |")
+    print("|---:|---|---:|---:|---:|---:|---:|")
+    for row in rows:
+        total_ours, total_plain = sum(row["ours"].values()), sum(row["plain"].values())
+        capped = {name: row["reached"][name] > TOLERANCE for name in QUANTITIES}
+        for name in QUANTITIES:
+            sign = "> " if capped[name] else ""
+            print(
+                f"| {row['states']} | {name} | {row['ours'][name]:.2f} | {row['residual'][name]:.0e} "
+                f"| {sign}{row['plain'][name]:.2f} | {row['reached'][name]:.0e} "
+                f"| {sign}{row['plain'][name] / max(row['ours'][name], 1e-9):.1f} |"
+            )
+        sign = "> " if any(capped.values()) else ""
+        print(
+            f"| {row['states']} | **all, {row['memory']:.2f} GiB** | **{total_ours:.2f}** | "
+            f"| **{sign}{total_plain:.2f}** | | **{sign}{total_plain / total_ours:.1f}** |"
+        )
+    for before, after in pairwise(rows):
+        growth = np.log(sum(after["ours"].values()) / sum(before["ours"].values()))
+        exponent = growth / np.log(after["states"] / before["states"])
+        print(
+            f"\n{before['states']} to {after['states']} states: time grows as n^{exponent:.2f}",
+            end="",
+        )
+    print()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--sides", type=int, nargs="+", default=[100, 316, 1000])
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--cap", type=float, default=60.0, help="seconds for each plain iteration")
+    parser.add_argument("--one", action="store_true", help="measure one side and print JSON")
+    options = parser.parse_args()
+    if options.one:
+        print(json.dumps(measure(options.sides[0], options.repeats, options.cap)))
+        return
+    rows = []
+    for side in options.sides:
+        print(f"{side} × {side} …", file=sys.stderr, flush=True)
+        command = [sys.executable, __file__, "--one", "--sides", str(side)]
+        command += ["--repeats", str(options.repeats), "--cap", str(options.cap)]
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+        rows.append(json.loads(done.stdout))
+    show(rows)
+
+
+if __name__ == "__main__":
+    main()
