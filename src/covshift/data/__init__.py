@@ -1,0 +1,1 @@
+"""Logged experience: collect it, store it, draw from it."""

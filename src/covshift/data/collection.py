@@ -1,0 +1,437 @@
+"""Collecting: run a behavior policy, and write what it saw as shards.
+
+A shard is a pure function of the request and its index: K streams are seeded once, each runs whole
+episodes until its quota. So a collection can be killed at any point and go on, and shards can be made in
+parallel, with the same bytes as a result.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from covshift.data.format import (
+    CHECKSUMS,
+    COLUMNS,
+    DICTIONARY,
+    EPISODES_PER_SHARD,
+    FORMAT_VERSION,
+    MANIFEST,
+    Rows,
+    read_batch,
+    read_rows,
+    shard_name,
+    stack_rows,
+    write_checksums,
+    write_json,
+    write_shard,
+)
+from covshift.data.frames import FrameCodec, encoding_of, train_dictionary
+from covshift.data.policies import Policy, parse_policy
+from covshift.envs import EnvOptions, Streams, make_streams
+from covshift.errors import InputError
+from covshift.version import __version__
+
+SHARD_TRANSITIONS = 131_072
+DICTIONARY_FRAMES = 4_000
+_POLICY_DRAWS = 512
+
+Progress = Callable[[int], None]
+
+
+@final
+@dataclass(frozen=True)
+class Request:
+    """What to collect; two equal requests give equal datasets.
+
+    Args:
+        env: environment id.
+        transitions: how many, exactly.
+        policies: behavior policies by name; each episode draws one of them.
+        seed: of everything.
+        envs: K, the number of streams in a shard.
+        options: the environment's protocol.
+        shard_transitions: quota of a shard.
+    """
+
+    env: str
+    transitions: int
+    policies: tuple[str, ...] = ("uniform",)
+    seed: int = 0
+    envs: int = 8
+    options: EnvOptions = field(default_factory=EnvOptions)
+    shard_transitions: int = SHARD_TRANSITIONS
+
+    def __post_init__(self) -> None:
+        for name in ("transitions", "envs", "shard_transitions"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} must be at least 1, but it is {getattr(self, name)}")
+        if self.seed < 0:
+            raise InputError(f"seed must not be negative, but it is {self.seed}")
+        if not self.policies:
+            raise InputError("at least one policy is needed")
+
+    @property
+    def stream_quota(self) -> int:
+        """Transitions after which a stream ends with its episode."""
+        return -(-min(self.shard_transitions, self.transitions) // self.envs)
+
+
+@final
+class Collector:
+    """One request and the folder it goes to."""
+
+    def __init__(self, request: Request, out: Path) -> None:
+        self.request, self.out = request, out
+        streams = self._make_streams()
+        self.num_actions = streams.num_actions
+        self.shape, self.dtype = streams.observation_shape, streams.observation_dtype
+        streams.close()
+        self.policies = [parse_policy(name, self.num_actions) for name in request.policies]
+
+    def prepare(self) -> FrameCodec:
+        """Makes the folder, or finds that it holds the same request, and the codec.
+
+        Raises:
+            InputError: the folder holds something else.
+        """
+        if self.out.exists() and not self.out.is_dir():
+            raise InputError(f"{self.out} is a file; name a folder")
+        self.out.mkdir(parents=True, exist_ok=True)
+        manifest = self.out / MANIFEST
+        wanted = self._manifest()
+        if manifest.is_file():
+            found = manifest.read_text()
+            if not _same_request(found, wanted):
+                raise InputError(
+                    f"{self.out} holds a dataset of another make (see its {MANIFEST}); "
+                    "name another folder, or remove that one"
+                )
+        elif any(self.out.iterdir()):
+            raise InputError(f"{self.out} is not empty and holds no dataset; name another folder")
+        else:
+            write_json(manifest, wanted)
+        dictionary = self.out / DICTIONARY
+        if encoding_of(self.shape, self.dtype) == "zstd" and not dictionary.is_file():
+            partial = dictionary.with_suffix(".partial")
+            partial.write_bytes(train_dictionary(self._sample_frames()))
+            partial.replace(dictionary)
+        return self.codec()
+
+    def codec(self) -> FrameCodec:
+        """The codec of this folder's observations."""
+        dictionary = self.out / DICTIONARY
+        return FrameCodec(
+            self.shape, self.dtype, dictionary.read_bytes() if dictionary.is_file() else None
+        )
+
+    def estimated_bytes(self, codec: FrameCodec) -> int:
+        """The size that the dataset will have, from a few frames."""
+        frames = self._sample_frames(200)
+        array = np.frombuffer(b"".join(frames), dtype=self.dtype).reshape(-1, *self.shape)
+        mean = float(np.mean([len(codec.encode(frame)) for frame in array]))
+        return int(self.request.transitions * (mean + 34))
+
+    def is_finished(self) -> bool:
+        """Whether all is there already."""
+        return (self.out / CHECKSUMS).is_file()
+
+    def make_shard(self, index: int, codec: FrameCodec, progress: Progress) -> int:
+        """Makes a shard unless it is there, and returns its transitions."""
+        path = self.out / shard_name(index)
+        if not path.is_file():
+            write_shard(path, self._run(index, codec, progress), codec)
+        return int((read_batch(path).column("action").to_numpy() >= 0).sum())
+
+    def finish(self, counts: list[int], codec: FrameCodec) -> None:
+        """Cuts the last shard to the number asked for, and writes manifest and checksums."""
+        excess = sum(counts) - self.request.transitions
+        last = self.out / shard_name(len(counts) - 1)
+        if excess > 0:
+            write_shard(last, read_rows(last).cut(counts[-1] - excess), codec)
+        shards = []
+        for index in range(len(counts)):
+            batch = read_batch(self.out / shard_name(index))
+            action = batch.column("action").to_numpy()
+            initial = batch.column("is_initial").to_numpy(zero_copy_only=False)
+            shards.append(
+                {
+                    "file": shard_name(index),
+                    "rows": len(action),
+                    "transitions": int((action >= 0).sum()),
+                    "episodes": int(initial.sum()),
+                }
+            )
+        for path in self.out.glob("shard-*.arrow"):
+            if path.name not in {shard["file"] for shard in shards}:
+                path.unlink()
+        totals = {
+            name: sum(int(shard[name]) for shard in shards)  # type: ignore[call-overload]
+            for name in ("rows", "transitions", "episodes")
+        }
+        write_json(self.out / MANIFEST, self._manifest() | {"shards": shards, "totals": totals})
+        names = [MANIFEST, *(str(shard["file"]) for shard in shards)]
+        if (self.out / DICTIONARY).is_file():
+            names.append(DICTIONARY)
+        write_checksums(self.out, sorted(names))
+
+    def _manifest(self) -> dict[str, Any]:
+        request = asdict(self.request)
+        request["policies"] = [policy.description() for policy in self.policies]
+        return {
+            "format_version": FORMAT_VERSION,
+            "request": request,
+            "num_actions": self.num_actions,
+            "observation": {
+                "shape": list(self.shape),
+                "dtype": self.dtype.name,
+                "encoding": encoding_of(self.shape, self.dtype),
+                "stack": self.request.options.frame_stack
+                if self.request.env.startswith("ALE/")
+                else 1,
+            },
+            "versions": _versions(),
+        }
+
+    def _make_streams(self, num_streams: int = 1) -> Streams:
+        return make_streams(self.request.env, self.request.options, num_streams)
+
+    def _sample_frames(self, count: int = DICTIONARY_FRAMES) -> list[bytes]:
+        """Frames of episodes that no shard holds, under the same policies."""
+        streams = self._make_streams(self.request.envs)
+        runner = _Runner(self.request, self.policies, streams, stream_key=(2**31,))
+        frames: list[bytes] = []
+        for step in runner.steps():
+            frames += [observation.tobytes() for observation in step.arrived]
+            if len(frames) >= count:
+                break
+        streams.close()
+        return frames[:count]
+
+    def _run(self, index: int, codec: FrameCodec, progress: Progress) -> Rows:
+        streams = self._make_streams(self.request.envs)
+        runner = _Runner(self.request, self.policies, streams, stream_key=(index,))
+        writers = [_StreamWriter(codec, stream) for stream in range(self.request.envs)]
+        quota = self.request.stream_quota
+        for step in runner.steps():
+            running = 0
+            for k, writer in enumerate(writers):
+                if writer.transitions < quota or not writer.at_start:
+                    writer.add(step, k)
+                    running += 1
+            progress(running)
+            if running == 0:
+                break
+        streams.close()
+        episodes = 0
+        parts = []
+        for writer in writers:
+            parts.append(writer.rows(index * EPISODES_PER_SHARD + episodes))
+            episodes += writer.episodes
+        return stack_rows(parts)
+
+
+def collect(request: Request, out: Path, *, workers: int = 1, progress: Progress) -> Path:
+    """Collects a dataset into `out`, or goes on with one that was interrupted.
+
+    Args:
+        request: what to collect.
+        out: the folder.
+        workers: processes that make shards; the result does not depend on it.
+        progress: called with the number of new transitions.
+    """
+    collector = Collector(request, out)
+    codec = collector.prepare()
+    if collector.is_finished():
+        return out
+    counts: list[int] = []
+    if workers <= 1:
+        while sum(counts) < request.transitions:
+            counts.append(collector.make_shard(len(counts), codec, progress))
+    else:
+        with ProcessPoolExecutor(workers) as pool:
+            for count in pool.map(_make_shard_in_worker, _jobs(request, out)):
+                counts.append(count)
+                progress(count)
+                if sum(counts) >= request.transitions:
+                    break
+    collector.finish(counts, codec)
+    return out
+
+
+def _jobs(request: Request, out: Path) -> Iterator[tuple[Request, Path, int]]:
+    """As many shards as can be needed, since each has at least its quota."""
+    smallest = request.stream_quota * request.envs
+    for index in range(-(-request.transitions // smallest)):
+        yield request, out, index
+
+
+def _make_shard_in_worker(job: tuple[Request, Path, int]) -> int:
+    request, out, index = job
+    collector = Collector(request, out)
+    return collector.make_shard(index, collector.codec(), lambda _: None)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class _Acted:
+    """A step of all streams with what was done and what it led to."""
+
+    observation: NDArray[Any]
+    action: NDArray[np.int64]
+    mu: NDArray[np.float64]
+    policy: NDArray[np.int64]
+    arrived: NDArray[Any]
+    reward: NDArray[np.float64]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    life_lost: NDArray[np.bool_]
+
+
+class _Runner:
+    """Runs the policies; each stream draws from a generator of its own."""
+
+    def __init__(
+        self,
+        request: Request,
+        policies: list[Policy],
+        streams: Streams,
+        stream_key: tuple[int, ...],
+    ) -> None:
+        self._request, self._policies, self._streams = request, policies, streams
+        self._generators = [
+            np.random.default_rng([request.seed, *stream_key, k]) for k in range(request.envs)
+        ]
+        self._needs = any(policy.needs_observations for policy in policies)
+
+    def steps(self) -> Iterator[_Acted]:
+        seeds = np.array([rng.integers(2**31 - 1) for rng in self._generators])
+        current = self._streams.reset(seeds)
+        chosen = self._choose(np.zeros(len(seeds), dtype=np.int64), np.ones(len(seeds), dtype=bool))
+        stack = self._restack(None, current, np.ones(len(seeds), dtype=bool))
+        index = 0
+        while True:
+            if index % _POLICY_DRAWS == 0:
+                draws = np.stack([rng.random(_POLICY_DRAWS) for rng in self._generators], axis=1)
+            probabilities = self._probabilities(stack, chosen)
+            below = np.cumsum(probabilities, axis=1) <= draws[index % _POLICY_DRAWS][:, None]
+            action = np.minimum(below.sum(axis=1), probabilities.shape[1] - 1)
+            step = self._streams.step(action)
+            ended = step.terminated | step.truncated
+            yield _Acted(
+                current,
+                action,
+                probabilities[np.arange(len(action)), action],
+                chosen.copy(),
+                step.arrived,
+                step.reward,
+                step.terminated,
+                step.truncated,
+                step.life_lost,
+            )
+            current = step.current
+            chosen = self._choose(chosen, ended)
+            stack = self._restack(stack, current, ended)
+            index += 1
+
+    def _choose(self, chosen: NDArray[np.int64], anew: NDArray[np.bool_]) -> NDArray[np.int64]:
+        if len(self._policies) == 1:
+            return chosen
+        chosen = chosen.copy()
+        for k in np.flatnonzero(anew):
+            chosen[k] = self._generators[k].integers(len(self._policies))
+        return chosen
+
+    def _probabilities(self, stack: NDArray[Any], chosen: NDArray[np.int64]) -> NDArray[np.float64]:
+        if len(self._policies) == 1:
+            return self._policies[0].probabilities(stack)
+        every = np.stack([policy.probabilities(stack) for policy in self._policies])
+        return np.asarray(every[chosen, np.arange(len(chosen))])
+
+    def _restack(
+        self, stack: NDArray[Any] | None, current: NDArray[Any], anew: NDArray[np.bool_]
+    ) -> NDArray[Any]:
+        """What policies see: for games the newest frames, oldest first, zeros before the first."""
+        depth = self._request.options.frame_stack
+        if not (self._needs and self._request.env.startswith("ALE/")):
+            return current
+        if stack is None:
+            stack = np.zeros((len(current), depth, *current.shape[1:]), dtype=current.dtype)
+        stack = np.concatenate([stack[:, 1:], current[:, None]], axis=1)
+        stack[anew, :-1] = 0
+        return stack
+
+
+class _StreamWriter:
+    """The rows of one stream, as they come."""
+
+    def __init__(self, codec: FrameCodec, stream: int) -> None:
+        self._codec, self._stream = codec, stream
+        self._rows: list[tuple[Any, ...]] = []
+        self._blobs: list[bytes] = []
+        self._arrival: tuple[Any, ...] | None = None
+        self.transitions = 0
+        self.episodes = 0
+
+    @property
+    def at_start(self) -> bool:
+        """Whether the next row starts an episode."""
+        return self._arrival is None
+
+    def add(self, step: _Acted, k: int) -> None:
+        if self._arrival is None:
+            self._arrival = (0.0, False, False, False, True)
+            self._blobs.append(self._codec.encode(step.observation[k]))
+            self.episodes += 1
+        episode = self.episodes - 1
+        self._rows.append((step.action[k], step.mu[k], step.policy[k], *self._arrival, episode))
+        self._arrival = (
+            step.reward[k],
+            step.terminated[k],
+            step.truncated[k],
+            step.life_lost[k],
+            False,
+        )
+        self._blobs.append(self._codec.encode(step.arrived[k]))
+        self.transitions += 1
+        if step.terminated[k] or step.truncated[k]:
+            self._rows.append((-1, np.nan, step.policy[k], *self._arrival, episode))
+            self._arrival = None
+
+    def rows(self, first_episode: int) -> Rows:
+        names = [name for name in COLUMNS if name != "stream"]
+        by_column = zip(*self._rows, strict=True)
+        columns = {
+            name: np.array(values, dtype=COLUMNS[name].to_pandas_dtype())
+            for name, values in zip(names, by_column, strict=True)
+        }
+        columns["episode"] += first_episode
+        columns["stream"] = np.full(len(self._rows), self._stream, dtype=np.int16)
+        return Rows(columns, self._blobs)
+
+
+def _same_request(found: str, wanted: dict[str, Any]) -> bool:
+    import json
+
+    try:
+        manifest = json.loads(found)
+    except ValueError:
+        return False
+    return all(manifest.get(key) == json.loads(json.dumps(value)) for key, value in wanted.items())
+
+
+def _versions() -> dict[str, str]:
+    versions = {"covshift": __version__}
+    for package in ("ale-py", "gymnasium", "MinAtar", "numpy", "zstandard"):
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return versions

@@ -1,0 +1,181 @@
+"""The dataset on disk: a manifest, checksums, a dictionary, and Arrow shards.
+
+A row is a state. An episode of T steps has T + 1 rows: row t holds the observation s_t, how it was
+arrived at (reward, terminated, truncated, life_lost; is_initial for the first), and what was done there
+(action, mu, policy). The last row of an episode has action -1 and mu NaN.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from covshift.data.frames import FrameCodec
+from covshift.errors import InputError
+
+FORMAT_VERSION = 1
+MANIFEST, CHECKSUMS, DICTIONARY = "manifest.json", "checksums.sha256", "dictionary.zstd"
+EPISODES_PER_SHARD = 1_000_000
+"""Episode k of shard i has the number i · 1 000 000 + k."""
+
+COLUMNS: dict[str, pa.DataType] = {
+    "action": pa.int16(),
+    "mu": pa.float32(),
+    "policy": pa.int16(),
+    "reward": pa.float32(),
+    "terminated": pa.bool_(),
+    "truncated": pa.bool_(),
+    "life_lost": pa.bool_(),
+    "is_initial": pa.bool_(),
+    "episode": pa.int64(),
+    "stream": pa.int16(),
+}
+"""Every column but the observation."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Rows in memory.
+
+    Attributes:
+        columns: an array for each name of `COLUMNS`.
+        observations: the stored bytes of each row.
+    """
+
+    columns: dict[str, NDArray[Any]]
+    observations: list[bytes]
+
+    def __len__(self) -> int:
+        return len(self.observations)
+
+    @property
+    def num_transitions(self) -> int:
+        """Rows with an action."""
+        return int((self.columns["action"] >= 0).sum())
+
+    def cut(self, num_transitions: int) -> Rows:
+        """The first rows that hold `num_transitions`; an episode that is cut is marked truncated."""
+        taken = np.cumsum(self.columns["action"] >= 0)
+        last = int(np.searchsorted(taken, num_transitions)) + 1
+        columns = {name: values[: last + 1].copy() for name, values in self.columns.items()}
+        columns["action"][-1], columns["mu"][-1] = -1, np.nan
+        columns["truncated"][-1] |= not columns["terminated"][-1]
+        return Rows(columns, self.observations[: last + 1])
+
+
+def stack_rows(parts: Iterable[Rows]) -> Rows:
+    """Rows one after the other."""
+    listed = list(parts)
+    columns = {name: np.concatenate([part.columns[name] for part in listed]) for name in COLUMNS}
+    return Rows(columns, [blob for part in listed for blob in part.observations])
+
+
+def shard_name(index: int) -> str:
+    """The file of a shard."""
+    return f"shard-{index:05d}.arrow"
+
+
+def write_shard(path: Path, rows: Rows, codec: FrameCodec) -> None:
+    """Writes a shard whole or not at all."""
+    kind = pa.large_binary()
+    if codec.encoding != "zstd":
+        kind = pa.binary(len(rows.observations[0]))
+    fields = [pa.field(name, kind_, nullable=False) for name, kind_ in COLUMNS.items()]
+    schema = pa.schema([*fields, pa.field("observation", kind, nullable=False)])
+    arrays = [
+        pa.array(rows.columns[name], type=kind_, from_pandas=False)
+        for name, kind_ in COLUMNS.items()
+    ]
+    batch = pa.record_batch([*arrays, pa.array(rows.observations, type=kind)], schema=schema)
+    partial = path.with_suffix(".partial")
+    try:
+        with pa.OSFile(str(partial), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+            writer.write_batch(batch)
+        with partial.open("rb+") as file:
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def read_batch(path: Path) -> pa.RecordBatch:
+    """The shard's rows, memory-mapped."""
+    try:
+        with pa.memory_map(str(path), "rb") as source:
+            reader = pa.ipc.open_file(source)
+            if reader.num_record_batches != 1:
+                raise InputError(
+                    f"{path} has {reader.num_record_batches} batches, but one is needed"
+                )
+            return reader.get_batch(0)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise InputError(f"{path} is no shard of a dataset: {error}") from error
+
+
+def read_rows(path: Path) -> Rows:
+    """The shard's rows, copied into memory."""
+    batch = read_batch(path)
+    columns = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in COLUMNS}
+    return Rows({n: v.copy() for n, v in columns.items()}, batch.column("observation").to_pylist())
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest of a finished dataset."""
+    path = folder / MANIFEST
+    if not path.is_file():
+        raise InputError(f"{folder} is no covshift dataset: it has no {MANIFEST}")
+    try:
+        manifest: dict[str, Any] = json.loads(path.read_text())
+    except ValueError as error:
+        raise InputError(f"{path} cannot be read: {error}") from error
+    if manifest.get("format_version") != FORMAT_VERSION:
+        raise InputError(
+            f"{path} has format version {manifest.get('format_version')}, but this covshift reads "
+            f"{FORMAT_VERSION}"
+        )
+    if "shards" not in manifest:
+        raise InputError(f"{folder} is not finished: run the command that made it once more")
+    return manifest
+
+
+def read_codec(folder: Path, manifest: dict[str, Any]) -> FrameCodec:
+    """The codec of a dataset's observations."""
+    observation = manifest["observation"]
+    dictionary = folder / DICTIONARY
+    return FrameCodec(
+        tuple(observation["shape"]),
+        np.dtype(observation["dtype"]),
+        dictionary.read_bytes() if dictionary.is_file() else None,
+    )
+
+
+def write_json(path: Path, value: dict[str, Any]) -> None:
+    """Writes a JSON file whole or not at all."""
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(value, indent=2, sort_keys=True) + "\n")
+    partial.replace(path)
+
+
+def write_checksums(folder: Path, names: Iterable[str]) -> None:
+    """Writes the file that `sha256sum --check` reads."""
+    lines = [f"{sha256(folder / name)}  {name}\n" for name in names]
+    partial = (folder / CHECKSUMS).with_suffix(".partial")
+    partial.write_text("".join(lines))
+    partial.replace(folder / CHECKSUMS)
+
+
+def sha256(path: Path) -> str:
+    """The hash of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

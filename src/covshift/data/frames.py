@@ -1,0 +1,90 @@
+"""How one observation is stored: as it is, as bits, or as a zstd blob under a shared dictionary."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import numpy as np
+import zstandard
+from numpy.typing import NDArray
+
+from covshift.errors import InputError
+
+PLAIN_BYTES = 1024
+"""Observations of at most this size are not compressed."""
+
+LEVEL = 3
+DICTIONARY_BYTES = 65_536
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class FrameCodec:
+    """Turns observations into bytes and back.
+
+    Args:
+        shape: of one observation.
+        dtype: of one observation.
+        dictionary: of the compression; None for observations that are stored plain.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    dictionary: bytes | None = None
+    _compressor: Any = field(init=False, repr=False, default=None)
+    _decompressor: Any = field(init=False, repr=False, default=None)
+
+    def __post_init__(self) -> None:
+        if self.encoding == "zstd":
+            if self.dictionary is None:
+                raise InputError("compressed observations need their dictionary")
+            words = zstandard.ZstdCompressionDict(self.dictionary)
+            words.precompute_compress(level=LEVEL)
+            set_ = object.__setattr__
+            options = {"write_checksum": False, "write_dict_id": False}
+            set_(self, "_compressor", zstandard.ZstdCompressor(LEVEL, dict_data=words, **options))
+            set_(self, "_decompressor", zstandard.ZstdDecompressor(dict_data=words))
+
+    @property
+    def encoding(self) -> str:
+        """`bits` for booleans, `raw` for other small observations, `zstd` for large ones."""
+        return encoding_of(self.shape, self.dtype)
+
+    @property
+    def plain_bytes(self) -> int:
+        """Bytes of one observation as it is in memory."""
+        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+
+    def encode(self, observation: NDArray[Any]) -> bytes:
+        """The bytes of one observation."""
+        if self.encoding == "zstd":
+            blob: bytes = self._compressor.compress(observation.tobytes())
+            return blob
+        return (
+            np.packbits(observation).tobytes() if self.encoding == "bits" else observation.tobytes()
+        )
+
+    def decode_into(self, blob: Any, out: NDArray[Any]) -> None:
+        """Writes one observation into an array of its shape."""
+        if self.encoding == "zstd":
+            data = self._decompressor.decompress(blob, max_output_size=self.plain_bytes)
+            out[...] = np.frombuffer(data, dtype=self.dtype).reshape(self.shape)
+        elif self.encoding == "bits":
+            bits = np.unpackbits(np.frombuffer(blob, dtype=np.uint8), count=self.plain_bytes)
+            out[...] = bits.view(bool).reshape(self.shape)
+        else:
+            out[...] = np.frombuffer(blob, dtype=self.dtype).reshape(self.shape)
+
+
+def encoding_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> str:
+    """Which encoding observations of this shape and type get."""
+    if dtype == np.bool_:
+        return "bits"
+    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    return "raw" if size <= PLAIN_BYTES else "zstd"
+
+
+def train_dictionary(frames: list[bytes]) -> bytes:
+    """A zstd dictionary for frames like these; the same frames give the same dictionary."""
+    return bytes(zstandard.train_dictionary(DICTIONARY_BYTES, frames, level=LEVEL).as_bytes())

@@ -1,0 +1,145 @@
+"""Policies by name: `uniform | file:P.npy | run:DIR,epsilon=E | module:function`."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from covshift.errors import InputError
+
+GRAMMAR = "uniform | file:P.npy | run:DIR,epsilon=E | module:function"
+_TOLERANCE = 1e-5
+
+
+class Policy(Protocol):
+    """Probabilities of actions for a batch of observations."""
+
+    needs_observations: bool
+
+    def probabilities(self, observations: NDArray[Any]) -> NDArray[np.float64]:
+        """Batch × actions."""
+
+    def description(self) -> dict[str, str]:
+        """What identifies the policy, without a path of this machine."""
+
+
+@final
+@dataclass(frozen=True)
+class Uniform:
+    """Each action with the same probability."""
+
+    num_actions: int
+    needs_observations: bool = False
+
+    def probabilities(self, observations: NDArray[Any]) -> NDArray[np.float64]:
+        """The same for every observation."""
+        return np.full((len(observations), self.num_actions), 1.0 / self.num_actions)
+
+    def description(self) -> dict[str, str]:
+        """Its name."""
+        return {"policy": "uniform"}
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Rows of a table by state; observations are state numbers or one-hot vectors."""
+
+    table: NDArray[np.float64]
+    sha256: str
+    needs_observations: bool = True
+
+    def probabilities(self, observations: NDArray[Any]) -> NDArray[np.float64]:
+        """The row of each state; where a one-hot vector is all zeros, the first."""
+        states = observations if observations.ndim == 1 else observations.argmax(axis=-1)
+        return np.asarray(self.table[states.astype(np.int64)])
+
+    def description(self) -> dict[str, str]:
+        """The hash of the file."""
+        return {"policy": "file", "sha256": self.sha256}
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Function:
+    """A function of a batch of observations, checked at every call."""
+
+    name: str
+    function: Callable[[NDArray[Any]], NDArray[np.float64]]
+    num_actions: int
+    needs_observations: bool = True
+
+    def probabilities(self, observations: NDArray[Any]) -> NDArray[np.float64]:
+        """What the function says."""
+        rows = np.asarray(self.function(observations), dtype=np.float64)
+        if rows.shape != (len(observations), self.num_actions):
+            raise InputError(
+                f"{self.name} returned shape {rows.shape}, but ({len(observations)}, "
+                f"{self.num_actions}) is needed"
+            )
+        return _checked(self.name, rows)
+
+    def description(self) -> dict[str, str]:
+        """Its name."""
+        return {"policy": self.name}
+
+
+def parse_policy(text: str, num_actions: int) -> Policy:
+    """The policy that a name stands for.
+
+    Raises:
+        InputError: the name is not of the grammar, or what it names is no policy.
+    """
+    kind, separator, rest = text.partition(":")
+    if text == "uniform":
+        return Uniform(num_actions)
+    if kind == "run" and separator:
+        raise InputError(
+            f"'{text}': policies of saved runs come with the agent, which does not exist yet"
+        )
+    if kind == "file" and separator:
+        return _load_table(rest, num_actions)
+    if separator and kind and rest:
+        return _load_function(text, kind, rest, num_actions)
+    raise InputError(f"'{text}' is no policy; say {GRAMMAR}")
+
+
+def _load_table(path: str, num_actions: int) -> Table:
+    try:
+        data = Path(path).read_bytes()
+        table = np.load(path, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise InputError(f"the policy file {path} cannot be read: {error}") from error
+    if table.ndim != 2 or table.shape[1] != num_actions:
+        raise InputError(
+            f"the policy file {path} has shape {table.shape}, but (states, {num_actions}) is needed"
+        )
+    rows = _checked(path, np.asarray(table, dtype=np.float64))
+    return Table(rows, hashlib.sha256(data).hexdigest())
+
+
+def _load_function(text: str, module: str, name: str, num_actions: int) -> Function:
+    try:
+        function = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise InputError(f"the policy '{text}' cannot be imported: {error}") from error
+    return Function(text, function, num_actions)
+
+
+def _checked(name: str, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    sums = rows.sum(axis=1)
+    if not (np.isfinite(rows).all() and (rows >= 0).all() and np.abs(sums - 1).max() < _TOLERANCE):
+        row = int(
+            np.argmax(
+                ~np.isfinite(sums) | (rows < 0).any(axis=1) | (np.abs(sums - 1) >= _TOLERANCE)
+            )
+        )
+        raise InputError(f"{name}: row {row} is no probability vector: {rows[row]}")
+    return rows

@@ -1,0 +1,210 @@
+"""Several independent streams of one environment, stepped together.
+
+A stream whose episode ends starts the next one in the same step, from its own generator, so that what
+a stream sees depends on its seed and its actions alone.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from typing import Any, NamedTuple, Protocol, cast, final
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from covshift.envs.options import EnvOptions
+from covshift.errors import InputError
+
+CAPS = {"ALE": 27_000, "MinAtar": 5_000}
+"""Agent steps of an episode at most, by namespace."""
+
+
+class Step(NamedTuple):
+    """What a step of every stream led to; each field is an array over streams.
+
+    Attributes:
+        arrived: the observation that the action led to, the last of its episode where that ended.
+        reward: as the environment gives it, never clipped.
+        terminated: whether the episode ended.
+        truncated: whether it was cut off; the arrived state is then a state like any other.
+        life_lost: whether a life was lost; ends no episode.
+        current: the observation to act on next: `arrived`, or the next episode's first.
+    """
+
+    arrived: NDArray[Any]
+    reward: NDArray[np.float64]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    life_lost: NDArray[np.bool_]
+    current: NDArray[Any]
+
+
+class Streams(Protocol):
+    """Streams of one environment."""
+
+    num_actions: int
+    observation_shape: tuple[int, ...]
+    observation_dtype: np.dtype[Any]
+
+    def reset(self, seeds: NDArray[np.int64]) -> NDArray[Any]:
+        """Starts every stream anew from its seed."""
+
+    def step(self, actions: NDArray[np.int64]) -> Step:
+        """One action of every stream."""
+
+    def close(self) -> None:
+        """Frees what the environment holds."""
+
+
+def make_streams(
+    env_id: str, options: EnvOptions, num_streams: int, num_threads: int = 0
+) -> Streams:
+    """Streams of an environment by its id; for ALE games the newest frame, not a stack.
+
+    Args:
+        env_id: `ALE/<Game>-v5`, `MinAtar/<Game>-v1`, `covshift/<Name>-v0` or any other Gymnasium id with
+            discrete actions.
+        options: the protocol.
+        num_streams: how many.
+        num_threads: for ALE's own vector environment; 0 takes as many as there are cores.
+    """
+    namespace = env_id.split("/")[0]
+    _register(namespace)
+    if env_id not in gymnasium.registry:
+        near = difflib.get_close_matches(env_id, gymnasium.registry, n=3, cutoff=0.5)
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        raise InputError(f"there is no environment '{env_id}'{hint}")
+    if namespace == "ALE":
+        return AleStreams(env_id, options, num_streams, num_threads)
+    return GymStreams(env_id, options, num_streams)
+
+
+@final
+class AleStreams:
+    """An Atari game through ALE's own vector environment."""
+
+    def __init__(
+        self, env_id: str, options: EnvOptions, num_streams: int, num_threads: int = 0
+    ) -> None:
+        vector_env = importlib.import_module("ale_py.vector_env")
+        cap = CAPS["ALE"] if options.episode_cap is None else options.episode_cap
+        game = gymnasium.spec(env_id).kwargs["game"]
+        self._env = vector_env.AtariVectorEnv(
+            game,
+            num_streams,
+            num_threads=num_threads,
+            max_num_frames_per_episode=cap * options.frame_skip,
+            repeat_action_probability=options.sticky_actions,
+            autoreset_mode=gymnasium.vector.AutoresetMode.SAME_STEP,
+            img_height=options.frame_size,
+            img_width=options.frame_size,
+            stack_num=1,
+            frameskip=options.frame_skip,
+            noop_max=0,
+            use_fire_reset=False,
+            reward_clipping=False,
+        )
+        self.num_actions = int(self._env.single_action_space.n)
+        self.observation_shape = (options.frame_size, options.frame_size)
+        self.observation_dtype = np.dtype(np.uint8)
+        self._lives = np.zeros(num_streams, dtype=np.int32)
+
+    def reset(self, seeds: NDArray[np.int64]) -> NDArray[Any]:
+        """Starts every stream anew from its seed."""
+        observation, info = self._env.reset(seed=seeds)
+        self._lives = info["lives"].copy()
+        return np.asarray(observation[:, 0])
+
+    def step(self, actions: NDArray[np.int64]) -> Step:
+        """One action of every stream."""
+        observation, reward, terminated, truncated, info = self._env.step(actions)
+        current = observation[:, 0]
+        ended = terminated | truncated
+        arrived = current
+        if ended.any():
+            arrived = np.where(ended[:, None, None], info["final_obs"][:, 0], current)
+        life_lost = ~ended & (info["lives"] < self._lives)
+        self._lives = info["lives"].copy()
+        return Step(
+            arrived,
+            reward.astype(np.float64),
+            terminated.copy(),
+            truncated.copy(),
+            life_lost,
+            current,
+        )
+
+    def close(self) -> None:
+        """Stops the emulators."""
+        self._env.close()
+
+
+@final
+class GymStreams:
+    """Any Gymnasium environment with discrete actions, one after the other."""
+
+    def __init__(self, env_id: str, options: EnvOptions, num_streams: int) -> None:
+        cap = options.episode_cap or CAPS.get(env_id.split("/")[0])
+        limit = {} if cap is None else {"max_episode_steps": cap}
+        self._envs = [gymnasium.make(env_id, **limit) for _ in range(num_streams)]
+        actions, observations = self._envs[0].action_space, self._envs[0].observation_space
+        if not isinstance(actions, spaces.Discrete) or actions.start != 0:
+            raise InputError(f"{env_id} has the actions {actions}, but Discrete(n) is needed")
+        if isinstance(observations, spaces.Discrete):
+            shape, dtype = (), np.dtype(np.int64)
+        elif observations.shape is not None and observations.dtype is not None:
+            shape, dtype = tuple(observations.shape), observations.dtype
+        else:
+            raise InputError(f"{env_id} has the observations {observations}, but arrays are needed")
+        self.num_actions = int(actions.n)
+        self.observation_shape: tuple[int, ...] = shape
+        self.observation_dtype: np.dtype[Any] = dtype
+
+    def reset(self, seeds: NDArray[np.int64]) -> NDArray[Any]:
+        """Starts every stream anew from its seed."""
+        return self._stack(
+            [env.reset(seed=int(seed))[0] for env, seed in zip(self._envs, seeds, strict=True)]
+        )
+
+    def step(self, actions: NDArray[np.int64]) -> Step:
+        """One action of every stream."""
+        rows = []
+        for env, action in zip(self._envs, actions, strict=True):
+            arrived, reward, terminated, truncated, _ = env.step(action)
+            current = env.reset()[0] if terminated or truncated else arrived
+            rows.append((arrived, float(reward), bool(terminated), bool(truncated), current))
+        arrived, reward, terminated, truncated, current = zip(*rows, strict=True)
+        return Step(
+            self._stack(arrived),
+            np.array(reward),
+            np.array(terminated),
+            np.array(truncated) & ~np.array(terminated),
+            np.zeros(len(rows), dtype=bool),
+            self._stack(current),
+        )
+
+    def close(self) -> None:
+        """Closes every environment."""
+        for env in self._envs:
+            env.close()
+
+    def _stack(self, observations: Any) -> NDArray[Any]:
+        return np.asarray(np.stack(observations).astype(self.observation_dtype, copy=False))
+
+
+def _register(namespace: str) -> None:
+    """Makes the games of an extra known to Gymnasium, if it is installed."""
+    if namespace not in ("ALE", "MinAtar"):
+        return
+    try:
+        if namespace == "ALE":
+            gymnasium.register_envs(importlib.import_module("ale_py"))
+        elif not any(name.startswith("MinAtar/") for name in gymnasium.registry):
+            cast(Any, importlib.import_module("minatar.gym")).register_envs()
+    except ImportError as error:
+        raise InputError(
+            f"{namespace} games need the extra 'games': pip install 'covshift[games]'"
+        ) from error
