@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from covshift.errors import InputError
 from covshift.version import __version__
@@ -16,6 +17,9 @@ learns it from the data alone.
 
 Start here:
   covshift theory --out out/theory    study the method: every theorem checked, a page with figures
+  covshift collect MinAtar/Breakout-v1 --transitions 20000 --out out/breakout
+                                      store what a random policy sees, with the odds of every action
+  covshift data info out/breakout     what a dataset holds; verify, import, export
   covshift theory --help              what a command does and what can be set
 
 covshift --version prints the version. The documentation is in docs/, the README starts it."""
@@ -29,11 +33,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     import tyro
 
+    from covshift.cli.collect import Collect
+    from covshift.cli.data import Data
     from covshift.cli.theory import Theory
 
+    commands: dict[str, Callable[..., Any]] = {"theory": Theory, "collect": Collect, "data": Data}
     try:
         command = tyro.extras.subcommand_cli_from_dict(
-            {"theory": Theory}, prog="covshift", description=TOUR, args=given or ["--help"]
+            commands, prog="covshift", description=TOUR, args=given or ["--help"]
         )
         command.run()
     except InputError as error:

@@ -17,6 +17,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from covshift.config.environment import EnvOptions
 from covshift.data.format import (
     CHECKSUMS,
     COLUMNS,
@@ -35,7 +36,7 @@ from covshift.data.format import (
 )
 from covshift.data.frames import FrameCodec, encoding_of, train_dictionary
 from covshift.data.policies import Policy, parse_policy
-from covshift.envs import EnvOptions, Streams, make_streams
+from covshift.envs import Streams, make_streams
 from covshift.errors import InputError
 from covshift.version import __version__
 

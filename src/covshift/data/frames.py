@@ -42,8 +42,10 @@ class FrameCodec:
             words = zstandard.ZstdCompressionDict(self.dictionary)
             words.precompute_compress(level=LEVEL)
             set_ = object.__setattr__
-            options = {"write_checksum": False, "write_dict_id": False}
-            set_(self, "_compressor", zstandard.ZstdCompressor(LEVEL, dict_data=words, **options))
+            compressor = zstandard.ZstdCompressor(
+                LEVEL, dict_data=words, write_checksum=False, write_dict_id=False
+            )
+            set_(self, "_compressor", compressor)
             set_(self, "_decompressor", zstandard.ZstdDecompressor(dict_data=words))
 
     @property
@@ -87,4 +89,4 @@ def encoding_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> str:
 
 def train_dictionary(frames: list[bytes]) -> bytes:
     """A zstd dictionary for frames like these; the same frames give the same dictionary."""
-    return bytes(zstandard.train_dictionary(DICTIONARY_BYTES, frames, level=LEVEL).as_bytes())
+    return bytes(zstandard.train_dictionary(DICTIONARY_BYTES, list(frames), level=LEVEL).as_bytes())

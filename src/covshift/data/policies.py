@@ -21,7 +21,9 @@ _TOLERANCE = 1e-5
 class Policy(Protocol):
     """Probabilities of actions for a batch of observations."""
 
-    needs_observations: bool
+    @property
+    def needs_observations(self) -> bool:
+        """Whether probabilities depend on what is observed."""
 
     def probabilities(self, observations: NDArray[Any]) -> NDArray[np.float64]:
         """Batch × actions."""

@@ -83,7 +83,7 @@ class SumTree:
         return places
 
 
-@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+@numba.njit(cache=True)
 def _set(leaves: Any, blocks: Any, groups: Any, items: Any, values: Any) -> None:
     for k in range(len(items)):
         leaves[items[k]] = values[k]
@@ -101,7 +101,7 @@ def _set(leaves: Any, blocks: Any, groups: Any, items: Any, values: Any) -> None
         groups[group] = total
 
 
-@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+@numba.njit(cache=True)
 def _descend(sums: Any, start: int, stop: int, left: float) -> tuple[int, float]:
     """The first part whose running sum exceeds `left`, and what is left within it.
 
@@ -118,7 +118,7 @@ def _descend(sums: Any, start: int, stop: int, left: float) -> tuple[int, float]
     return found, sums[found]
 
 
-@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+@numba.njit(cache=True)
 def _draw(leaves: Any, blocks: Any, groups: Any, targets: Any, items: Any) -> None:
     for k in range(len(targets)):
         group, left = _descend(groups, 0, len(groups), targets[k])

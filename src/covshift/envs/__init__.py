@@ -4,9 +4,8 @@ Importing this room registers the finite MDPs as Gymnasium environments.
 """
 
 from covshift.envs.finite import FiniteMDPEnv, register_finite_mdps
-from covshift.envs.options import EnvOptions
 from covshift.envs.streams import Step, Streams, make_streams
 
 register_finite_mdps()
 
-__all__ = ["EnvOptions", "FiniteMDPEnv", "Step", "Streams", "make_streams", "register_finite_mdps"]
+__all__ = ["FiniteMDPEnv", "Step", "Streams", "make_streams", "register_finite_mdps"]

@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from covshift.envs.options import EnvOptions
+from covshift.config.environment import EnvOptions
 from covshift.errors import InputError
 
 CAPS = {"ALE": 27_000, "MinAtar": 5_000}
@@ -108,8 +108,8 @@ class AleStreams:
             reward_clipping=False,
         )
         self.num_actions = int(self._env.single_action_space.n)
-        self.observation_shape = (options.frame_size, options.frame_size)
-        self.observation_dtype = np.dtype(np.uint8)
+        self.observation_shape: tuple[int, ...] = (options.frame_size, options.frame_size)
+        self.observation_dtype: np.dtype[Any] = np.dtype(np.uint8)
         self._lives = np.zeros(num_streams, dtype=np.int32)
 
     def reset(self, seeds: NDArray[np.int64]) -> NDArray[Any]:
@@ -148,20 +148,15 @@ class GymStreams:
 
     def __init__(self, env_id: str, options: EnvOptions, num_streams: int) -> None:
         cap = options.episode_cap or CAPS.get(env_id.split("/")[0])
-        limit = {} if cap is None else {"max_episode_steps": cap}
-        self._envs = [gymnasium.make(env_id, **limit) for _ in range(num_streams)]
+        self._envs = [gymnasium.make(env_id, max_episode_steps=cap) for _ in range(num_streams)]
         actions, observations = self._envs[0].action_space, self._envs[0].observation_space
         if not isinstance(actions, spaces.Discrete) or actions.start != 0:
             raise InputError(f"{env_id} has the actions {actions}, but Discrete(n) is needed")
-        if isinstance(observations, spaces.Discrete):
-            shape, dtype = (), np.dtype(np.int64)
-        elif observations.shape is not None and observations.dtype is not None:
-            shape, dtype = tuple(observations.shape), observations.dtype
-        else:
+        if observations.shape is None or observations.dtype is None:
             raise InputError(f"{env_id} has the observations {observations}, but arrays are needed")
         self.num_actions = int(actions.n)
-        self.observation_shape: tuple[int, ...] = shape
-        self.observation_dtype: np.dtype[Any] = dtype
+        self.observation_shape: tuple[int, ...] = tuple(observations.shape)
+        self.observation_dtype: np.dtype[Any] = observations.dtype
 
     def reset(self, seeds: NDArray[np.int64]) -> NDArray[Any]:
         """Starts every stream anew from its seed."""
@@ -171,18 +166,21 @@ class GymStreams:
 
     def step(self, actions: NDArray[np.int64]) -> Step:
         """One action of every stream."""
-        rows = []
-        for env, action in zip(self._envs, actions, strict=True):
-            arrived, reward, terminated, truncated, _ = env.step(action)
-            current = env.reset()[0] if terminated or truncated else arrived
-            rows.append((arrived, float(reward), bool(terminated), bool(truncated), current))
-        arrived, reward, terminated, truncated, current = zip(*rows, strict=True)
+        results = [env.step(action) for env, action in zip(self._envs, actions, strict=True)]
+        arrived, reward, terminated, truncated, _ = zip(*results, strict=True)
+        current = [
+            env.reset()[0] if done or cut else observation
+            for env, observation, done, cut in zip(
+                self._envs, arrived, terminated, truncated, strict=True
+            )
+        ]
+        ended = np.array(terminated, dtype=bool)
         return Step(
             self._stack(arrived),
-            np.array(reward),
-            np.array(terminated),
-            np.array(truncated) & ~np.array(terminated),
-            np.zeros(len(rows), dtype=bool),
+            np.array(reward, dtype=np.float64),
+            ended,
+            np.array(truncated, dtype=bool) & ~ended,
+            np.zeros(len(results), dtype=bool),
             self._stack(current),
         )
 

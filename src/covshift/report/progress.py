@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from rich.console import Console
@@ -14,12 +15,21 @@ Item = TypeVar("Item")
 
 def track(console: Console, label: str, items: Iterable[Item], total: int) -> Iterator[Item]:
     """Passes items on and shows how many of `total` are done."""
+    with counter(console, label, total) as advance:
+        for item in items:
+            yield item
+            advance(1)
+
+
+@contextmanager
+def counter(console: Console, label: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A function that is told how many more are done."""
     if not console.is_terminal:
         started = time.monotonic()
-        yield from items
-        console.print(
-            f"{label}: {total} done in {time.monotonic() - started:.0f} s", highlight=False
-        )
+        yield lambda _: None
+        seconds = time.monotonic() - started
+        rate = total / max(seconds, 1e-9)
+        console.print(f"{label}: {total:,} in {seconds:.0f} s, {rate:,.1f}/s", highlight=False)
         return
     columns = (
         TextColumn("{task.description:22}"),
@@ -31,7 +41,9 @@ def track(console: Console, label: str, items: Iterable[Item], total: int) -> It
     )
     with Progress(*columns, console=console) as progress:
         task = progress.add_task(label, total=total, rate="")
-        for item in items:
-            yield item
+
+        def advance(count: int) -> None:
             speed = progress.tasks[task].speed
-            progress.update(task, advance=1, rate=f"{speed:.1f}/s" if speed else "")
+            progress.update(task, advance=count, rate=f"{speed:,.1f}/s" if speed else "")
+
+        yield advance

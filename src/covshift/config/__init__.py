@@ -1,0 +1,1 @@
+"""Configuration: frozen dataclasses that need nothing heavy to be read."""

@@ -1,0 +1,253 @@
+"""Import from `.npz` arrays and Minari datasets, and export to Minari."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from covshift.data.format import (
+    DICTIONARY,
+    EPISODES_PER_SHARD,
+    FORMAT_VERSION,
+    MANIFEST,
+    Rows,
+    read_manifest,
+    shard_name,
+    stack_rows,
+    write_checksums,
+    write_json,
+    write_shard,
+)
+from covshift.data.frames import FrameCodec, encoding_of, train_dictionary
+from covshift.data.policies import parse_policy
+from covshift.data.store import Store
+from covshift.errors import InputError
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Episode:
+    """One episode of T steps.
+
+    Attributes:
+        observations: T + 1 of them.
+        actions: T.
+        rewards: T.
+        mu: T probabilities of the actions taken, or None where a policy gives them.
+        terminated: whether it ended; else it was cut off.
+    """
+
+    observations: NDArray[Any]
+    actions: NDArray[np.int64]
+    rewards: NDArray[np.float64]
+    mu: NDArray[np.float64] | None
+    terminated: bool
+
+
+def import_npz(path: Path, out: Path, policy: str | None = None) -> Path:
+    """A dataset from arrays `observations` (T + 1 rows an episode), `actions`, `rewards`, `terminated`,
+    `truncated` (a row each; those of an episode's last row are not used but for its end) and `mu`.
+
+    Args:
+        path: the file.
+        out: the new folder.
+        policy: gives μ where the file has no `mu`.
+    """  # noqa: D205
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read: {error}") from error
+    needed = {"observations", "actions", "rewards", "terminated", "truncated"}
+    if not needed <= set(arrays):
+        raise InputError(f"{path} lacks {', '.join(sorted(needed - set(arrays)))}")
+    size = len(arrays["observations"])
+    for name, values in arrays.items():
+        if len(values) != size:
+            raise InputError(f"{path}: {name} has {len(values)} rows, but observations has {size}")
+    ended = arrays["terminated"].astype(bool) | arrays["truncated"].astype(bool)
+    if not size or not ended[-1]:
+        raise InputError(f"{path}: the last row must end an episode: terminated or truncated")
+    return _write(out, _npz_episodes(arrays, ended), {"source": path.name}, policy)
+
+
+def import_minari(name: str, out: Path, policy: str | None = None) -> Path:
+    """A dataset from a local Minari dataset; μ from `infos["mu"]`, else from a policy."""
+    dataset = _minari().load_dataset(name)
+    return _write(out, _minari_episodes(dataset), {"source": name}, policy)
+
+
+def export_minari(folder: Path, name: str) -> str:
+    """A local Minari dataset (HDF5) with the same episodes; μ, the policy and lives lost are in infos."""
+    minari = _minari()
+    from gymnasium import spaces
+    from minari.data_collector import EpisodeBuffer
+
+    manifest, store = read_manifest(folder), Store.open(folder)
+    column = store.columns
+    buffers = []
+    starts = np.flatnonzero(column["is_initial"])
+    for number, (start, stop) in enumerate(
+        zip(starts, [*starts[1:].tolist(), len(store)], strict=True)
+    ):
+        steps, arrivals = slice(start, stop - 1), slice(start + 1, stop)
+        infos = {key: column[key][start:stop] for key in ("policy", "life_lost")}
+        infos["mu"] = np.nan_to_num(column["mu"][start:stop])
+        buffers.append(
+            EpisodeBuffer(
+                id=number,
+                observations=_frames(store, np.arange(start, stop)),
+                actions=column["action"][steps].astype(np.int64),
+                rewards=column["reward"][arrivals].astype(np.float64),
+                terminations=column["terminated"][arrivals],
+                truncations=column["truncated"][arrivals],
+                infos=infos,
+            )
+        )
+    shape, dtype = (
+        tuple(manifest["observation"]["shape"]),
+        np.dtype(manifest["observation"]["dtype"]),
+    )
+    if dtype == np.bool_:
+        observations: Any = spaces.MultiBinary(shape)
+    else:
+        limits = np.iinfo(dtype) if dtype.kind in "iu" else np.finfo(dtype)
+        observations = spaces.Box(limits.min, limits.max, shape, dtype.type)
+    minari.create_dataset_from_buffers(
+        name,
+        buffer=buffers,
+        observation_space=observations,
+        action_space=spaces.Discrete(store.num_actions),
+        data_format="hdf5",
+        algorithm_name="covshift",
+    )
+    return name
+
+
+def _frames(store: Store, rows: NDArray[np.int64]) -> NDArray[Any]:
+    """Single observations, also where states are stacks."""
+    states = store.states(rows)
+    return np.asarray(states[:, -1] if store.stack > 1 else states)
+
+
+def _npz_episodes(arrays: dict[str, NDArray[Any]], ended: NDArray[np.bool_]) -> Iterator[Episode]:
+    start = 0
+    for end in np.flatnonzero(ended).tolist():
+        steps, arrivals = slice(start, end), slice(start + 1, end + 1)
+        if end == start:
+            raise InputError(f"row {end} is an episode of no step")
+        yield Episode(
+            arrays["observations"][start : end + 1],
+            arrays["actions"][steps],
+            arrays["rewards"][arrivals],
+            arrays["mu"][steps] if "mu" in arrays else None,
+            bool(arrays["terminated"][end]),
+        )
+        start = end + 1
+
+
+def _minari_episodes(dataset: Any) -> Iterator[Episode]:
+    for episode in dataset.iterate_episodes():
+        mu = (episode.infos or {}).get("mu")
+        yield Episode(
+            np.asarray(episode.observations),
+            np.asarray(episode.actions),
+            np.asarray(episode.rewards, dtype=np.float64),
+            None if mu is None else np.asarray(mu)[: len(episode.actions)],
+            bool(episode.terminations[-1]),
+        )
+
+
+def _write(
+    out: Path, episodes: Iterator[Episode], source: dict[str, str], policy: str | None
+) -> Path:
+    if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
+        raise InputError(f"{out} exists already and is not empty; name another folder")
+    listed = list(episodes)
+    num_actions = 1 + max(int(episode.actions.max()) for episode in listed)
+    first = listed[0].observations[0]
+    sample = [frame.tobytes() for episode in listed[:20] for frame in episode.observations][:4000]
+    needs_words = encoding_of(first.shape, first.dtype) == "zstd"
+    words = train_dictionary(sample) if needs_words else None
+    codec = FrameCodec(first.shape, first.dtype, words)
+    law = None if policy is None else parse_policy(policy, num_actions)
+    parts = [_episode_rows(episode, k, codec, law) for k, episode in enumerate(listed)]
+    out.mkdir(parents=True, exist_ok=True)
+    names = [MANIFEST, shard_name(0)]
+    if words is not None:
+        (out / DICTIONARY).write_bytes(words)
+        names.append(DICTIONARY)
+    rows = stack_rows(parts)
+    write_shard(out / shard_name(0), rows, codec)
+    totals = {"rows": len(rows), "transitions": rows.num_transitions, "episodes": len(listed)}
+    described = {"policy": "as logged"} if law is None else law.description()
+    write_json(
+        out / MANIFEST,
+        {
+            "format_version": FORMAT_VERSION,
+            "request": source | {"policies": [described]},
+            "num_actions": num_actions,
+            "observation": {
+                "shape": list(first.shape),
+                "dtype": first.dtype.name,
+                "encoding": codec.encoding,
+                "stack": 1,
+            },
+            "shards": [{"file": shard_name(0)} | totals],
+            "totals": totals,
+        },
+    )
+    write_checksums(out, sorted(names))
+    return out
+
+
+def _episode_rows(episode: Episode, number: int, codec: FrameCodec, law: Any) -> Rows:
+    steps = len(episode.actions)
+    if len(episode.observations) != steps + 1:
+        raise InputError(
+            f"episode {number} has {len(episode.observations)} observations for {steps} actions, "
+            f"but {steps + 1} are needed"
+        )
+    mu = episode.mu
+    if mu is None:
+        if law is None:
+            raise InputError("the data hold no μ(a|s); name the behavior policy that gives it")
+        table = law.probabilities(episode.observations[:-1])
+        mu = table[np.arange(steps), episode.actions]
+    bad = np.flatnonzero(~((mu > 0) & (mu <= 1)))
+    if len(bad):
+        raise InputError(
+            f"episode {number}: {len(bad)} actions have no probability in (0, 1], the first is "
+            f"step {bad[0]} with μ = {mu[bad[0]]:.6g}"
+        )
+    if not np.isfinite(episode.rewards).all():
+        count = int((~np.isfinite(episode.rewards)).sum())
+        raise InputError(f"episode {number}: {count} rewards are not finite")
+    size = steps + 1
+    last = np.arange(size) == steps
+    columns: dict[str, NDArray[Any]] = {
+        "action": np.append(episode.actions, -1).astype(np.int16),
+        "mu": np.append(mu, np.nan).astype(np.float32),
+        "policy": np.zeros(size, dtype=np.int16),
+        "reward": np.concatenate([[0.0], episode.rewards]).astype(np.float32),
+        "terminated": last & episode.terminated,
+        "truncated": last & (not episode.terminated),
+        "life_lost": np.zeros(size, dtype=bool),
+        "is_initial": np.arange(size) == 0,
+        "episode": np.full(size, number % EPISODES_PER_SHARD, dtype=np.int64),
+        "stream": np.zeros(size, dtype=np.int16),
+    }
+    return Rows(columns, [codec.encode(frame) for frame in episode.observations])
+
+
+def _minari() -> Any:
+    try:
+        import minari
+    except ImportError as error:
+        raise InputError("Minari needs the extra: pip install 'covshift[minari]'") from error
+    return minari

@@ -1,0 +1,172 @@
+"""Which rows to draw: uniformly over states or transitions, or transitions by priority.
+
+A sampler draws row numbers from a window (lo, hi); the store turns them into batches. All state is in
+`save()`, generators included, and `restore` continues exactly.
+"""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from covshift.data.sum_tree import SumTree
+from covshift.errors import InputError
+
+
+@final
+class UniformSampler:
+    """Every eligible row of the window with the same probability.
+
+    Args:
+        eligible: which rows may be drawn: `store.is_state` for the ratio, `store.is_transition` for values.
+        rng: generator.
+        window: (lo, hi) over row numbers; all rows where None is given.
+    """
+
+    def __init__(
+        self,
+        eligible: NDArray[np.bool_],
+        rng: np.random.Generator,
+        window: tuple[int, int] | None = None,
+    ) -> None:
+        self.eligible, self.rng = eligible, rng
+        self.window = (0, len(eligible)) if window is None else window
+        self.slide(*self.window)
+
+    def slide(self, lo: int, hi: int) -> None:
+        """Moves the window."""
+        _check_window(lo, hi, len(self.eligible))
+        if not self.eligible[lo:hi].any():
+            raise InputError(f"no row of the window ({lo}, {hi}) can be drawn")
+        self.window = (lo, hi)
+
+    def sample(self, count: int) -> NDArray[np.int64]:
+        """`count` independent draws; rows that are not eligible are drawn again."""
+        ids = self.rng.integers(*self.window, size=count)
+        while not (fits := self.eligible[ids]).all():
+            ids[~fits] = self.rng.integers(*self.window, size=int((~fits).sum()))
+        return np.asarray(ids)
+
+    def check_valid(self) -> None:
+        """Raises AssertionError unless the window lies within the rows."""
+        assert 0 <= self.window[0] < self.window[1] <= len(self.eligible)
+
+    def save(self) -> dict[str, Any]:
+        """All that changes."""
+        return {"window": list(self.window), "rng": self.rng.bit_generator.state}
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        """Goes on from what was saved."""
+        self.slide(*saved["window"])
+        self.rng.bit_generator.state = saved["rng"]
+
+
+@final
+class PrioritizedSampler:
+    """Transitions in proportion to max(priority, floor)^tempering, mixed with uniform draws.
+
+    Args:
+        eligible: `store.is_transition`.
+        rng: generator.
+        capacity: the longest window.
+        floor: the smallest priority, so that nothing is forgotten; 0 allows items that are never drawn.
+        tempering: τ; 1 draws in proportion to the priority, 0 uniformly.
+        uniform_share: the share of draws that ignores priorities.
+    """
+
+    def __init__(
+        self,
+        eligible: NDArray[np.bool_],
+        rng: np.random.Generator,
+        capacity: int,
+        *,
+        floor: float = 1e-3,
+        tempering: float = 1.0,
+        uniform_share: float = 0.0,
+    ) -> None:
+        for name, value in (("tempering", tempering), ("uniform_share", uniform_share)):
+            if not 0.0 <= value <= 1.0:
+                raise InputError(f"{name} must lie in [0, 1], but it is {value}")
+        if floor < 0:
+            raise InputError(f"floor must not be negative, but it is {floor}")
+        self.eligible, self.rng = eligible, rng
+        self.floor, self.tempering, self.uniform_share = floor, tempering, uniform_share
+        self.window = (0, 0)
+        self._tree = SumTree(capacity)
+
+    def slide(self, lo: int, hi: int, priority: float = 1.0) -> None:
+        """Moves the window forwards; rows that enter get `priority`, rows that leave are forgotten."""
+        before = self.window
+        if lo < before[0] or hi < before[1]:
+            raise InputError(f"a window moves forwards only, but ({lo}, {hi}) follows {before}")
+        if hi - lo > self._tree.capacity:
+            raise InputError(
+                f"the window ({lo}, {hi}) is longer than the capacity {self._tree.capacity}"
+            )
+        _check_window(lo, hi, len(self.eligible))
+        gone = np.arange(before[0], min(lo, before[1]))
+        self._tree.set(gone % self._tree.capacity, 0.0)
+        self.window = (lo, hi)
+        entered = np.arange(max(lo, before[1]), hi)
+        self.update(entered, np.full(len(entered), priority))
+
+    def update(self, ids: ArrayLike, priorities: ArrayLike) -> None:
+        """New priorities, from any batch; rows that are no transitions or left the window are passed over."""
+        rows = np.asarray(ids, dtype=np.int64)
+        values = np.broadcast_to(np.asarray(priorities, dtype=np.float64), rows.shape)
+        inside = (rows >= self.window[0]) & (rows < self.window[1])
+        inside[inside] = self.eligible[rows[inside]]
+        tempered = np.maximum(values[inside], self.floor) ** self.tempering
+        self._tree.set(rows[inside] % self._tree.capacity, tempered)
+
+    def sample(self, count: int) -> NDArray[np.int64]:
+        """`count` draws, one from each of `count` equal strata of the priorities."""
+        strata = (np.arange(count) + self.rng.random(count)) / count
+        ids = self._rows(self._tree.draw(np.minimum(strata, 1.0 - 2.0**-53)))
+        if self.uniform_share > 0:
+            uniform = UniformSampler(self.eligible, self.rng, self.window)
+            chosen = self.rng.random(count) < self.uniform_share
+            ids[chosen] = uniform.sample(int(chosen.sum()))
+        return ids
+
+    def probabilities(self, ids: ArrayLike) -> NDArray[np.float64]:
+        """The probability with which one draw gives each row."""
+        rows = np.asarray(ids, dtype=np.int64)
+        shares = self._tree.get(rows % self._tree.capacity) / self._tree.total
+        if self.uniform_share == 0:
+            return np.asarray(shares)
+        count = int(self.eligible[slice(*self.window)].sum())
+        return np.asarray((1 - self.uniform_share) * shares + self.uniform_share / count)
+
+    def check_valid(self) -> None:
+        """Raises AssertionError unless exactly the window's transitions have priorities."""
+        self._tree.check_valid()
+        rows = np.arange(*self.window)
+        outside = np.ones(self._tree.capacity, dtype=bool)
+        outside[rows[self.eligible[rows]] % self._tree.capacity] = False
+        assert (self._tree.priorities()[outside] == 0).all()
+
+    def save(self) -> dict[str, Any]:
+        """All that changes; `priorities` is an array, the rest is plain."""
+        return {
+            "window": list(self.window),
+            "rng": self.rng.bit_generator.state,
+            "priorities": self._tree.priorities(),
+        }
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        """Goes on from what was saved."""
+        self.window = (int(saved["window"][0]), int(saved["window"][1]))
+        self.rng.bit_generator.state = saved["rng"]
+        self._tree.set(np.arange(self._tree.capacity), saved["priorities"])
+
+    def _rows(self, leaves: NDArray[np.int64]) -> NDArray[np.int64]:
+        lo = self.window[0]
+        return lo + (leaves - lo) % self._tree.capacity
+
+
+def _check_window(lo: int, hi: int, size: int) -> None:
+    if not 0 <= lo < hi <= size:
+        raise InputError(f"the window ({lo}, {hi}) does not lie within the {size} rows")

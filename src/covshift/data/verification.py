@@ -1,0 +1,68 @@
+"""Verifying a dataset: every checksum, and every invariant of its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from covshift.data.format import CHECKSUMS, MANIFEST, read_manifest, sha256
+from covshift.data.store import Store
+from covshift.errors import InputError
+
+
+def verify(folder: Path) -> Iterator[str]:
+    """Checks a dataset step by step and says what was found right.
+
+    Raises:
+        InputError: names the first file or invariant that is wrong.
+    """
+    listed = _read_checksums(folder)
+    for name, expected in listed.items():
+        path = folder / name
+        if not path.is_file():
+            raise InputError(f"{path} is missing")
+        if sha256(path) != expected:
+            raise InputError(f"{path} is damaged: its checksum is not the one in {CHECKSUMS}")
+        yield f"{name}: checksum right"
+    manifest = read_manifest(folder)
+    needed = {MANIFEST, *(shard["file"] for shard in manifest["shards"])}
+    if not needed <= set(listed):
+        raise InputError(f"{CHECKSUMS} does not list {', '.join(sorted(needed - set(listed)))}")
+    unlisted = {path.name for path in folder.iterdir()} - set(listed) - {CHECKSUMS}
+    if unlisted:
+        raise InputError(f"{folder} holds files that {CHECKSUMS} does not list: {sorted(unlisted)}")
+
+    store = Store.open(folder)
+    try:
+        store.check_valid()
+    except AssertionError as error:
+        first = str(error).strip().splitlines()[0] if str(error).strip() else "see check_valid"
+        raise InputError(f"{folder}: the rows do not form whole episodes ({first})") from error
+    counts = {
+        "rows": len(store),
+        "transitions": int(store.is_transition.sum()),
+        "episodes": int(store.columns["is_initial"].sum()),
+    }
+    if counts != manifest["totals"]:
+        raise InputError(
+            f"{folder}: the manifest counts {manifest['totals']}, the rows are {counts}"
+        )
+    yield f"{counts['episodes']} whole episodes of {counts['transitions']} transitions"
+    for start in range(0, len(store), 4096):
+        store.states(np.arange(start, min(start + 4096, len(store)), max(1, store.stack)))
+    yield "every observation can be read"
+
+
+def _read_checksums(folder: Path) -> dict[str, str]:
+    path = folder / CHECKSUMS
+    if not path.is_file():
+        raise InputError(f"{folder} has no {CHECKSUMS}: it is no dataset, or is not finished")
+    listed = {}
+    for line in path.read_text(errors="replace").splitlines():
+        digest, _, name = line.partition("  ")
+        if len(digest) != 64 or not name or "/" in name:
+            raise InputError(f"{path} is damaged: '{line[:80]}'")
+        listed[name] = digest
+    return listed
