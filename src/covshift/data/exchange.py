@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,14 +119,17 @@ def export_minari(folder: Path, name: str) -> str:
     else:
         limits = np.iinfo(dtype) if dtype.kind in "iu" else np.finfo(dtype)
         observations = spaces.Box(limits.min, limits.max, shape, dtype.type)
-    minari.create_dataset_from_buffers(
-        name,
-        buffer=buffers,
-        observation_space=observations,
-        action_space=spaces.Discrete(store.num_actions),
-        data_format="hdf5",
-        algorithm_name="covshift",
-    )
+    with warnings.catch_warnings():
+        # Minari warns of each optional field that is left out: permalink, author, e-mail, environment.
+        warnings.simplefilter("ignore", UserWarning)
+        minari.create_dataset_from_buffers(
+            name,
+            buffer=buffers,
+            observation_space=observations,
+            action_space=spaces.Discrete(store.num_actions),
+            data_format="hdf5",
+            algorithm_name="covshift",
+        )
     return name
 
 

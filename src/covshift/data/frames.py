@@ -68,15 +68,19 @@ class FrameCodec:
         )
 
     def decode_into(self, blob: Any, out: NDArray[Any]) -> None:
-        """Writes one observation into an array of its shape."""
+        """Writes one observation, which has at least one axis, into an array of its shape."""
         if self.encoding == "zstd":
             data = self._decompressor.decompress(blob, max_output_size=self.plain_bytes)
             out[...] = np.frombuffer(data, dtype=self.dtype).reshape(self.shape)
-        elif self.encoding == "bits":
-            bits = np.unpackbits(np.frombuffer(blob, dtype=np.uint8), count=self.plain_bytes)
-            out[...] = bits.view(bool).reshape(self.shape)
         else:
-            out[...] = np.frombuffer(blob, dtype=self.dtype).reshape(self.shape)
+            out[...] = self.decode_plain(np.frombuffer(blob, dtype=np.uint8)[None])[0]
+
+    def decode_plain(self, stored: NDArray[np.uint8]) -> NDArray[Any]:
+        """Observations that are stored plain, from a row of bytes each."""
+        if self.encoding == "bits":
+            bits = np.unpackbits(stored, axis=1, count=self.plain_bytes)
+            return bits.view(bool).reshape(-1, *self.shape)
+        return stored.view(self.dtype).reshape(-1, *self.shape)
 
 
 def encoding_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> str:

@@ -82,6 +82,13 @@ class _Blobs:
     def __getitem__(self, row: int) -> Any:
         return self.buffer[self.offsets[row] : self.offsets[row + 1]]
 
+    def table(self) -> NDArray[np.uint8]:
+        """Observations of one width, a row of bytes each."""
+        rows = len(self.offsets) - 1
+        return np.frombuffer(self.buffer, dtype=np.uint8, count=int(self.offsets[-1])).reshape(
+            rows, -1
+        )
+
 
 @final
 class Store:
@@ -108,6 +115,7 @@ class Store:
         self.columns, self.codec, self.stack, self.num_actions = columns, codec, stack, num_actions
         self._blobs, self._starts = blobs, np.array(starts, dtype=np.int64)
         self._age = _ages(columns["is_initial"])
+        self._tables = [] if codec.encoding == "zstd" else [blob.table() for blob in blobs]
 
     @classmethod
     def open(cls, folder: Path | str) -> Store:
@@ -277,16 +285,24 @@ class Store:
         return pair
 
     def _decode(self, ids: NDArray[np.int64], out: NDArray[Any]) -> None:
+        if self.stack == 1 and self.codec.encoding != "zstd":
+            out[...] = self.codec.decode_plain(self._stored(ids))
+            return
         for k, row in enumerate(ids.tolist()):
-            if self.stack == 1:
-                self.codec.decode_into(self._blob(row), out[k])
-            else:
-                self._decode_stack(row, out[k])
+            self._decode_stack(row, out[k] if self.stack > 1 else out[k][None])
 
     def _decode_stack(self, row: int, out: NDArray[Any]) -> None:
         """The newest frames of the row's episode, oldest first; `out` is zero where there is none."""
         for back in range(min(int(self._age[row]), self.stack - 1) + 1):
             self.codec.decode_into(self._blob(row - back), out[self.stack - 1 - back])
+
+    def _stored(self, ids: NDArray[np.int64]) -> NDArray[np.uint8]:
+        segments = np.searchsorted(self._starts, ids, side="right") - 1
+        stored = np.empty((len(ids), self._tables[0].shape[1]), dtype=np.uint8)
+        for segment in np.unique(segments):
+            here = segments == segment
+            stored[here] = self._tables[segment][ids[here] - self._starts[segment]]
+        return stored
 
     def _blob(self, row: int) -> Any:
         segment = int(np.searchsorted(self._starts, row, side="right")) - 1

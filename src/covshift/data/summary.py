@@ -60,7 +60,9 @@ def contact_sheet(folder: Path, path: Path, count: int = 24) -> Path:
     for panel, row, frame in zip(
         figure.subplots(-(-count // 6), 6).flat, chosen, frames, strict=False
     ):
-        panel.imshow(_as_image(frame, store.stack), cmap="gray", interpolation="nearest")
+        image = _as_image(frame, store.stack)
+        top = 255 if image.dtype == np.uint8 else None
+        panel.imshow(image, cmap="gray", interpolation="nearest", vmin=0, vmax=top)
         panel.set_title(f"row {row}", fontsize=7)
         panel.set_axis_off()
     with mpl.rc_context({"savefig.dpi": 130}):

@@ -1,0 +1,249 @@
+import hashlib
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from covshift.cli.main import main
+from covshift.config.environment import EnvOptions
+from covshift.data.collection import Collector, Request, collect
+from covshift.data.store import Store
+from covshift.data.verification import verify
+from covshift.errors import InputError
+from covshift.theory.examples import random_walk
+
+
+def digest(folder: Path) -> dict[str, str]:
+    return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(folder.iterdir())}
+
+
+def run(request: Request, out: Path, workers: int = 1) -> Store:
+    collect(request, out, workers=workers, progress=lambda _: None)
+    assert list(verify(out))
+    return Store.open(out)
+
+
+WALK = Request("covshift/RandomWalk-v0", 3000, shard_transitions=700, envs=4)
+
+
+def test_a_collection_is_exact_repeatable_and_free_of_time_and_place(tmp_path: Path) -> None:
+    store = run(WALK, tmp_path / "a")
+    assert int(store.is_transition.sum()) == 3000
+    run(WALK, tmp_path / "b" / "deep")
+    assert digest(tmp_path / "a") == digest(tmp_path / "b" / "deep")
+    run(WALK, tmp_path / "c", workers=2)
+    assert digest(tmp_path / "a") == digest(tmp_path / "c")
+    text = (tmp_path / "a" / "manifest.json").read_text()
+    assert str(tmp_path) not in text
+    manifest = json.loads(text)
+    assert manifest["totals"]["transitions"] == 3000
+    assert len(manifest["shards"]) > 3
+    # Only the last shard is cut.
+    assert store.columns["truncated"].sum() <= 1
+    assert all(shard["transitions"] >= 700 for shard in manifest["shards"][:-1])
+
+
+def test_sha256sum_agrees(tmp_path: Path) -> None:
+    run(WALK, tmp_path / "a")
+    command = ["sha256sum", "--check", "--strict", "checksums.sha256"]
+    done = subprocess.run(command, cwd=tmp_path / "a", capture_output=True, check=False)
+    assert done.returncode == 0
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from covshift.data.collection import Request, collect
+collect(Request("MinAtar/Breakout-v1", 6000, shard_transitions=800), Path(sys.argv[1]), progress=lambda _: None)
+"""
+
+
+def test_killed_collections_go_on_to_the_same_bytes(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", SCRIPT]
+    subprocess.run([*command, str(tmp_path / "whole")], check=True)
+    rng = np.random.default_rng(0)
+    kills = 0
+    for _ in range(30):
+        process = subprocess.Popen([*command, str(tmp_path / "killed")])
+        try:
+            process.wait(timeout=float(rng.uniform(0.8, 2.2)))
+            break
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            kills += 1
+    assert process.returncode == 0
+    assert kills > 0
+    assert digest(tmp_path / "killed") == digest(tmp_path / "whole")
+
+
+def test_behavior_probabilities_and_frequencies_are_the_policys(tmp_path: Path) -> None:
+    problem = random_walk()
+    table = np.tile([0.3, 0.7], (6, 1))
+    np.save(tmp_path / "p.npy", table)
+    request = Request(
+        "covshift/RandomWalk-v0", 40_000, (f"file:{tmp_path / 'p.npy'}",), shard_transitions=20_000
+    )
+    store = run(request, tmp_path / "a")
+    rows = np.flatnonzero(store.is_transition)
+    batch = store.gather(rows)
+    states = batch.s_tm1.argmax(axis=1)
+    np.testing.assert_allclose(batch.mu_tm1, table[states, batch.a_tm1], rtol=1e-6)
+    assert abs(batch.a_tm1.mean() - 0.7) < 5 * np.sqrt(0.21 / 40_000)
+    visits = np.bincount(states, minlength=6) / batch.is_initial_tm1.sum()
+    np.testing.assert_allclose(visits, problem.mdp.chain(table).visits(), rtol=0.05)
+    assert not store.columns["life_lost"].any()
+    manifest = json.loads((tmp_path / "a" / "manifest.json").read_text())
+    assert manifest["request"]["policies"][0]["policy"] == "file"
+
+
+def test_mixtures_change_policies_with_the_episode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import numpy as np\ndef right(o):\n    return np.tile([0.1, 0.9], (len(o), 1))\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    request = Request("covshift/RandomWalk-v0", 4000, ("uniform", "mine:right"))
+    store = run(request, tmp_path / "a")
+    column = store.columns
+    same = column["policy"][1:] == column["policy"][:-1]
+    assert (same | column["is_initial"][1:]).all()
+    first = column["policy"][column["is_initial"]]
+    assert 0.35 < first.mean() < 0.65
+    taken = column["action"] >= 0
+    uniform = taken & (column["policy"] == 0)
+    assert (column["mu"][uniform] == 0.5).all()
+    other = taken & (column["policy"] == 1)
+    np.testing.assert_allclose(
+        column["mu"][other], np.where(column["action"][other] == 1, 0.9, 0.1), rtol=1e-6
+    )
+
+
+def test_atari_frames_and_stacks_are_those_of_the_emulator(tmp_path: Path) -> None:
+    vector_env = pytest.importorskip("ale_py.vector_env")
+    request = Request("ALE/Breakout-v5", 700, envs=2)
+    store = run(request, tmp_path / "a")
+    assert store.state_shape == (4, 84, 84)
+    column = store.columns
+    assert column["life_lost"].any()
+    assert not (column["life_lost"] & (column["terminated"] | column["is_initial"])).any()
+    # Replay the first stream's actions in ALE's own stacked environment.
+    env = vector_env.AtariVectorEnv(
+        "breakout", 1, repeat_action_probability=0.25, noop_max=0, use_fire_reset=False,
+        reward_clipping=False, autoreset_mode=_same_step(),
+    )  # fmt: skip
+    seed = np.random.default_rng([0, 0, 0]).integers(2**31 - 1)
+    observation, _ = env.reset(seed=np.array([seed]))
+    stop = int(np.flatnonzero(column["stream"] == 0)[-1])
+    for row in range(stop):
+        if column["action"][row] < 0:
+            continue
+        np.testing.assert_array_equal(store.states(np.array([row]))[0], observation[0])
+        observation, reward, terminated, *_ = env.step(column["action"][[row]].astype(np.int64))
+        assert reward[0] == column["reward"][row + 1]
+        assert terminated[0] == column["terminated"][row + 1]
+    env.close()
+
+
+def _same_step() -> object:
+    from gymnasium.vector import AutoresetMode
+
+    return AutoresetMode.SAME_STEP
+
+
+def test_episode_caps_truncate(tmp_path: Path) -> None:
+    request = Request("MinAtar/Freeway-v1", 400, envs=2, options=EnvOptions(episode_cap=50))
+    store = run(request, tmp_path / "a")
+    ends = np.flatnonzero(store.columns["action"] < 0)
+    starts = np.flatnonzero(store.columns["is_initial"])
+    assert (ends - starts).max() == 50
+    assert store.columns["truncated"].sum() == len(ends)
+
+
+def test_any_gymnasium_id_works(tmp_path: Path) -> None:
+    store = run(Request("CartPole-v1", 300), tmp_path / "a")
+    assert store.codec.dtype == np.float32
+    assert run(Request("Taxi-v4", 300), tmp_path / "b").state_shape == ()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["ALE/Pongg-v5"], "there is no environment 'ALE/Pongg-v5'; did you mean ALE/Pong-v5"),
+        (["Pendulum-v1"], "but Discrete(n) is needed"),
+        (["CartPole-v1", "--policy", "best"], "'best' is no policy; say uniform | file:P.npy"),
+        (["CartPole-v1", "--policy", "file:none.npy"], "the policy file none.npy cannot be read"),
+        (["CartPole-v1", "--policy", "run:x,epsilon=0.1"], "come with the agent"),
+        (["CartPole-v1", "--policy", "json:nothing"], "cannot be imported"),
+        (["CartPole-v1", "--transitions", "0"], "transitions must be at least 1, but it is 0"),
+    ],
+)
+def test_bad_requests_are_one_sentence(
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if "--transitions" not in arguments:
+        arguments = [*arguments, "--transitions", "10"]
+    with pytest.raises(SystemExit) as stop:
+        main(["collect", *arguments, "--out", str(tmp_path / "x")])
+    assert stop.value.code == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_folder_of_another_make_is_left_alone(tmp_path: Path) -> None:
+    run(WALK, tmp_path / "a")
+    before = digest(tmp_path / "a")
+    other = Request("covshift/RandomWalk-v0", 3001, shard_transitions=700, envs=4)
+    with pytest.raises(InputError, match="holds a dataset of another make"):
+        collect(other, tmp_path / "a", progress=lambda _: None)
+    assert digest(tmp_path / "a") == before
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "letter.txt").write_text("dear")
+    with pytest.raises(InputError, match="is not empty and holds no dataset"):
+        collect(WALK, tmp_path / "full", progress=lambda _: None)
+
+
+def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import pyarrow as pa
+
+    collector = Collector(WALK, tmp_path / "a")
+    codec = collector.prepare()
+    collector.make_shard(0, codec, lambda _: None)
+    before = digest(tmp_path / "a")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pa.ipc, "new_file", full)
+        with pytest.raises(OSError, match="No space left"):
+            collect(WALK, tmp_path / "a", progress=lambda _: None)
+    assert digest(tmp_path / "a") == before
+    run(WALK, tmp_path / "a")
+    run(WALK, tmp_path / "b")
+    assert digest(tmp_path / "a") == digest(tmp_path / "b")
+
+
+def test_the_command_collects_and_describes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = str(tmp_path / "b")
+    started = time.monotonic()
+    main(["collect", "MinAtar/Breakout-v1", "--transitions", "500", "--out", out])
+    main(["collect", "MinAtar/Breakout-v1", "--transitions", "500", "--out", out])
+    main(["data", "verify", out])
+    main(["data", "info", out])
+    text = capsys.readouterr().out
+    assert "about" in text.splitlines()[0]
+    assert f"{out} is right" in text
+    assert "500 in" in text
+    assert (tmp_path / "b-frames.png").stat().st_size > 1000
+    assert time.monotonic() - started < 120

@@ -1,0 +1,115 @@
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from covshift.cli.main import main
+from covshift.data.collection import Request, collect
+from covshift.data.exchange import export_minari, import_minari, import_npz
+from covshift.data.format import COLUMNS
+from covshift.data.store import Store
+from covshift.data.verification import verify
+from covshift.errors import InputError
+
+
+@pytest.mark.parametrize("env", ["covshift/RandomWalk-v0", "MinAtar/Breakout-v1", "CartPole-v1"])
+def test_minari_round_trip(env: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("minari")
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
+    collect(Request(env, 300, envs=2), tmp_path / "a", progress=lambda _: None)
+    name = export_minari(tmp_path / "a", "covshift/test-v0")
+    import_minari(name, tmp_path / "b")
+    assert list(verify(tmp_path / "b"))
+    first, second = Store.open(tmp_path / "a"), Store.open(tmp_path / "b")
+    ids = np.flatnonzero(first.is_transition)
+    ours, theirs = first.gather(ids), second.gather(ids)
+    for field in (
+        "s_tm1",
+        "s_t",
+        "a_tm1",
+        "mu_tm1",
+        "r_t",
+        "terminated_t",
+        "truncated_t",
+        "is_initial_tm1",
+    ):
+        np.testing.assert_array_equal(getattr(ours, field), getattr(theirs, field), err_msg=field)
+
+
+def arrays() -> dict[str, np.ndarray]:
+    """Two episodes of 2 and 1 steps."""
+    return {
+        "observations": np.arange(5, dtype=np.float32)[:, None],
+        "actions": np.array([0, 1, 0, 1, 0]),
+        "rewards": np.array([9.0, 1.0, 2.0, 9.0, 3.0]),
+        "terminated": np.array([False, False, True, False, False]),
+        "truncated": np.array([False, False, False, False, True]),
+        "mu": np.array([0.5, 0.25, 0.0, 1.0, 0.0]),
+    }
+
+
+def test_arrays_become_a_dataset(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", **arrays())  # type: ignore[arg-type]
+    import_npz(tmp_path / "x.npz", tmp_path / "a")
+    assert list(verify(tmp_path / "a"))
+    batch = Store.open(tmp_path / "a").gather(np.array([0, 1, 3]))
+    np.testing.assert_array_equal(batch.s_tm1.ravel(), [0, 1, 3])
+    np.testing.assert_array_equal(batch.s_t.ravel(), [1, 2, 4])
+    np.testing.assert_array_equal(batch.a_tm1, [0, 1, 1])
+    np.testing.assert_array_equal(batch.r_t, [1, 2, 3])
+    np.testing.assert_array_equal(batch.mu_tm1, [0.5, 0.25, 1.0])
+    np.testing.assert_array_equal(batch.terminated_t, [False, True, False])
+    np.testing.assert_array_equal(batch.truncated_t, [False, False, True])
+
+
+def test_mu_may_come_from_a_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    without = {name: values for name, values in arrays().items() if name != "mu"}
+    np.savez(tmp_path / "x.npz", **without)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="name the behavior policy"):
+        import_npz(tmp_path / "x.npz", tmp_path / "a")
+    main(
+        [
+            "data",
+            "import",
+            str(tmp_path / "x.npz"),
+            "--out",
+            str(tmp_path / "a"),
+            "--policy",
+            "uniform",
+        ]
+    )
+    assert "The dataset:" in capsys.readouterr().out
+    assert (Store.open(tmp_path / "a").gather(np.array([0, 1, 3])).mu_tm1 == 0.5).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"rewards": np.array([9.0, np.nan, np.inf, 9.0, 3.0])},
+            "episode 0: 2 rewards are not finite",
+        ),
+        ({"mu": np.array([0.5, 0.0, 0.0, 1.0, 0.0])}, "episode 0: 1 actions have no probability"),
+        ({"actions": np.zeros(4)}, "actions has 4 rows, but observations has 5"),
+        ({"truncated": np.zeros(5, bool)}, "the last row must end an episode"),
+        ({"rewards": None}, "lacks rewards"),
+    ],
+)
+def test_bad_arrays_are_refused(
+    change: dict[str, np.ndarray], message: str, tmp_path: Path
+) -> None:
+    given = {name: values for name, values in (arrays() | change).items() if values is not None}
+    np.savez(tmp_path / "x.npz", **given)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=message):
+        import_npz(tmp_path / "x.npz", tmp_path / "a")
+    assert not (tmp_path / "a").exists()
+
+
+def test_shards_open_with_pyarrow_and_pandas(tmp_path: Path) -> None:
+    collect(Request("MinAtar/Breakout-v1", 200, envs=2), tmp_path / "a", progress=lambda _: None)
+    with pa.memory_map(str(tmp_path / "a" / "shard-00000.arrow")) as source:
+        frame = pa.ipc.open_file(source).read_pandas()
+    assert set(frame.columns) == {*COLUMNS, "observation"}
+    assert (frame["action"] >= 0).sum() == 200
+    assert frame.groupby("episode")["is_initial"].sum().eq(1).all()

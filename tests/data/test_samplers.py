@@ -1,0 +1,119 @@
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from covshift.data.samplers import PrioritizedSampler, UniformSampler
+from covshift.errors import InputError
+
+
+def eligible(size: int = 200) -> np.ndarray:
+    flags = np.ones(size, dtype=bool)
+    flags[9::10] = False
+    return flags
+
+
+def test_uniform_draws_every_eligible_row_alike() -> None:
+    sampler = UniformSampler(eligible(), np.random.default_rng(0), (20, 60))
+    sampler.check_valid()
+    counts = np.bincount(sampler.sample(200_000), minlength=200)
+    assert set(np.flatnonzero(counts)) == {row for row in range(20, 60) if row % 10 != 9}
+    assert np.abs(counts[counts > 0] / 200_000 - 1 / 36).max() < 5 * np.sqrt(1 / 36 / 200_000)
+
+
+def prioritized(**options: float) -> PrioritizedSampler:
+    sampler = PrioritizedSampler(eligible(), np.random.default_rng(0), 50, **options)
+    sampler.slide(20, 60, priority=2.0)
+    return sampler
+
+
+def test_prioritized_draws_follow_the_stated_law() -> None:
+    for options in ({}, {"tempering": 0.5}, {"uniform_share": 0.3}, {"floor": 0.5}):
+        sampler = prioritized(**options)
+        sampler.update(np.arange(20, 40), np.linspace(0.0, 4.0, 20))
+        sampler.check_valid()
+        rows = np.flatnonzero(eligible()[:60])
+        rows = rows[rows >= 20]
+        law = sampler.probabilities(rows)
+        assert law.sum() == pytest.approx(1.0)
+        counts = np.bincount(
+            np.concatenate([sampler.sample(64) for _ in range(4000)]), minlength=200
+        )
+        assert counts[[row for row in range(200) if row not in rows]].sum() == 0
+        share = counts[rows] / counts.sum()
+        # Stratified draws vary less than independent ones: five of those standard errors suffice.
+        assert (np.abs(share - law) < 5 * np.sqrt(law / counts.sum()) + 1e-6).all(), options
+
+
+def test_the_law_by_hand() -> None:
+    sampler = PrioritizedSampler(np.ones(2, dtype=bool), np.random.default_rng(0), 2, tempering=0.5)
+    sampler.slide(0, 2)
+    sampler.update([0, 1], [1.0, 9.0])
+    np.testing.assert_allclose(sampler.probabilities([0, 1]), [0.25, 0.75])
+    sampler = PrioritizedSampler(np.ones(2, dtype=bool), np.random.default_rng(0), 2, floor=1.0)
+    sampler.slide(0, 2)
+    sampler.update([0, 1], [-3.0, 3.0])
+    np.testing.assert_allclose(sampler.probabilities([0, 1]), [0.25, 0.75])
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_a_sliding_window_is_a_dictionary_of_priorities(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    flags = eligible(400)
+    sampler = PrioritizedSampler(flags, np.random.default_rng(0), 30, floor=0.0)
+    expected: dict[int, float] = {}
+    lo = hi = 0
+    for _ in range(15):
+        hi = min(hi + int(rng.integers(1, 12)), 400)
+        lo = max(lo, hi - 30)
+        sampler.slide(lo, hi, priority=1.5)
+        expected = {row: value for row, value in expected.items() if row >= lo}
+        expected |= {row: expected.get(row, 1.5) for row in range(lo, hi) if flags[row]}
+        ids = rng.integers(max(0, lo - 5), min(400, hi + 5), 6)
+        values = rng.integers(0, 3, 6).astype(float)
+        sampler.update(ids, values)
+        expected |= {
+            int(i): float(v) for i, v in zip(ids, values, strict=True) if int(i) in expected
+        }
+        sampler.check_valid()
+        total = sum(expected.values())
+        if total > 0:
+            rows = list(expected)
+            np.testing.assert_allclose(
+                sampler.probabilities(rows), [expected[row] / total for row in rows]
+            )
+            assert all(expected[int(row)] > 0 for row in sampler.sample(20))
+
+
+def test_saving_and_restoring_goes_on_exactly() -> None:
+    for make in (
+        lambda: UniformSampler(eligible(), np.random.default_rng(0), (20, 60)),
+        lambda: prioritized(uniform_share=0.2),
+    ):
+        first = make()
+        first.sample(10)
+        if isinstance(first, PrioritizedSampler):
+            first.update([25, 26], [7.0, 0.1])
+        saved = first.save()
+        priorities = saved.pop("priorities", None)
+        plain = json.loads(json.dumps(saved))
+        second = make()
+        second.restore(plain if priorities is None else plain | {"priorities": priorities.copy()})
+        for _ in range(3):
+            np.testing.assert_array_equal(first.sample(17), second.sample(17))
+
+
+def test_bad_windows_and_settings_are_refused() -> None:
+    sampler = prioritized()
+    with pytest.raises(InputError, match=r"moves forwards only, but \(10, 60\) follows \(20, 60\)"):
+        sampler.slide(10, 60)
+    with pytest.raises(InputError, match="longer than the capacity 50"):
+        sampler.slide(20, 80)
+    with pytest.raises(InputError, match="does not lie within the 200 rows"):
+        UniformSampler(eligible(), np.random.default_rng(0), (150, 201))
+    with pytest.raises(InputError, match="no row of the window"):
+        UniformSampler(eligible(), np.random.default_rng(0), (9, 10))
+    with pytest.raises(InputError, match=r"tempering must lie in \[0, 1\], but it is 2"):
+        prioritized(tempering=2.0)
