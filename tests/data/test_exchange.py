@@ -1,5 +1,6 @@
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -106,10 +107,14 @@ def test_bad_arrays_are_refused(
     assert not (tmp_path / "a").exists()
 
 
-def test_shards_open_with_pyarrow_and_pandas(tmp_path: Path) -> None:
+def test_shards_open_with_pyarrow_pandas_and_duckdb(tmp_path: Path) -> None:
     collect(Request("MinAtar/Breakout-v1", 200, envs=2), tmp_path / "a", progress=lambda _: None)
     with pa.memory_map(str(tmp_path / "a" / "shard-00000.arrow")) as source:
-        frame = pa.ipc.open_file(source).read_pandas()
+        shard = pa.ipc.open_file(source).read_all()
+        frame = shard.to_pandas()
+        query = "select max(n) from (select count(*) n from shard group by episode)"
+        longest = duckdb.sql(query).fetchall()[0][0]
+        assert longest == frame.groupby("episode").size().max()
     assert set(frame.columns) == {*COLUMNS, "observation"}
     assert (frame["action"] >= 0).sum() == 200
     assert frame.groupby("episode")["is_initial"].sum().eq(1).all()

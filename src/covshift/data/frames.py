@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, final
 
 import numpy as np
@@ -48,12 +49,12 @@ class FrameCodec:
             set_(self, "_compressor", compressor)
             set_(self, "_decompressor", zstandard.ZstdDecompressor(dict_data=words))
 
-    @property
+    @cached_property
     def encoding(self) -> str:
         """`bits` for booleans, `raw` for other small observations, `zstd` for large ones."""
         return encoding_of(self.shape, self.dtype)
 
-    @property
+    @cached_property
     def plain_bytes(self) -> int:
         """Bytes of one observation as it is in memory."""
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
@@ -67,13 +68,11 @@ class FrameCodec:
             np.packbits(observation).tobytes() if self.encoding == "bits" else observation.tobytes()
         )
 
-    def decode_into(self, blob: Any, out: NDArray[Any]) -> None:
-        """Writes one observation, which has at least one axis, into an array of its shape."""
+    def decode(self, blob: Any) -> NDArray[Any]:
+        """One observation, flat."""
         if self.encoding == "zstd":
-            data = self._decompressor.decompress(blob, max_output_size=self.plain_bytes)
-            out[...] = np.frombuffer(data, dtype=self.dtype).reshape(self.shape)
-        else:
-            out[...] = self.decode_plain(np.frombuffer(blob, dtype=np.uint8)[None])[0]
+            return np.frombuffer(self._decompressor.decompress(blob), dtype=self.dtype)
+        return self.decode_plain(np.frombuffer(blob, dtype=np.uint8)[None]).ravel()
 
     def decode_plain(self, stored: NDArray[np.uint8]) -> NDArray[Any]:
         """Observations that are stored plain, from a row of bytes each."""

@@ -265,36 +265,48 @@ class Store:
     def _pairs(
         self, first: NDArray[np.int64], second: NDArray[np.int64]
     ) -> tuple[NDArray[Any], NDArray[Any]]:
+        """States at two rows each, where the second mostly follows the first."""
         shape = (len(first), *self.state_shape)
         pair = np.zeros(shape, self.codec.dtype), np.zeros(shape, self.codec.dtype)
         if self.stack == 1:
             self._decode(first, pair[0])
             self._decode(second, pair[1])
             return pair
-        for k in range(len(first)):
-            self._decode_stack(int(second[k]), pair[1][k])
-            if second[k] == first[k] + 1 and self._age[second[k]] > 0:
-                # The older stack is the newer one moved by a frame, but for its first.
-                pair[0][k, 1:] = pair[1][k, :-1]
-                if self._age[first[k]] >= self.stack - 1:
-                    self.codec.decode_into(
-                        self._blob(int(first[k]) - self.stack + 1), pair[0][k, 0]
-                    )
-            else:
-                self._decode_stack(int(first[k]), pair[0][k])
+        older, newer = (states.reshape(len(first), self.stack, -1) for states in pair)
+        follows = (second == first + 1) & (self._age[second] > 0)
+        self._decode_stacks(second, newer)
+        # The older stack is the newer one moved by a frame, but for its first.
+        older[follows, 1:] = newer[follows, :-1]
+        oldest = follows & (self._age[first] >= self.stack - 1)
+        for k, blob in zip(
+            np.flatnonzero(oldest), self._blobs_at(first[oldest] - self.stack + 1), strict=True
+        ):
+            older[k, 0] = self.codec.decode(blob)
+        apart = np.flatnonzero(~follows)
+        if len(apart):
+            states = np.zeros((len(apart), *older.shape[1:]), older.dtype)
+            self._decode_stacks(first[apart], states)
+            older[apart] = states
         return pair
 
     def _decode(self, ids: NDArray[np.int64], out: NDArray[Any]) -> None:
         if self.stack == 1 and self.codec.encoding != "zstd":
             out[...] = self.codec.decode_plain(self._stored(ids))
-            return
-        for k, row in enumerate(ids.tolist()):
-            self._decode_stack(row, out[k] if self.stack > 1 else out[k][None])
+        else:
+            self._decode_stacks(ids, out.reshape(len(ids), self.stack, -1))
 
-    def _decode_stack(self, row: int, out: NDArray[Any]) -> None:
-        """The newest frames of the row's episode, oldest first; `out` is zero where there is none."""
-        for back in range(min(int(self._age[row]), self.stack - 1) + 1):
-            self.codec.decode_into(self._blob(row - back), out[self.stack - 1 - back])
+    def _decode_stacks(self, ids: NDArray[np.int64], out: NDArray[Any]) -> None:
+        """The newest frames of each row's episode, oldest first; `out` is zero where there is none."""
+        decode = self.codec.decode
+        depth = np.minimum(self._age[ids], self.stack - 1).astype(np.int64) + 1
+        rows = np.concatenate(
+            [np.arange(row - n + 1, row + 1) for row, n in zip(ids, depth, strict=True)]
+        )
+        blobs = iter(self._blobs_at(rows))
+        for k, count in enumerate(depth.tolist()):
+            state = out[k]
+            for slot in range(self.stack - count, self.stack):
+                state[slot] = decode(next(blobs))
 
     def _stored(self, ids: NDArray[np.int64]) -> NDArray[np.uint8]:
         segments = np.searchsorted(self._starts, ids, side="right") - 1
@@ -304,9 +316,14 @@ class Store:
             stored[here] = self._tables[segment][ids[here] - self._starts[segment]]
         return stored
 
-    def _blob(self, row: int) -> Any:
-        segment = int(np.searchsorted(self._starts, row, side="right")) - 1
-        return self._blobs[segment][row - int(self._starts[segment])]
+    def _blobs_at(self, rows: NDArray[np.int64]) -> list[Any]:
+        """The stored bytes of each row."""
+        segments = np.searchsorted(self._starts, rows, side="right") - 1
+        within = rows - self._starts[segments]
+        return [
+            self._blobs[segment][row]
+            for segment, row in zip(segments.tolist(), within.tolist(), strict=True)
+        ]
 
     def _checked(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         rows = np.asarray(ids, dtype=np.int64)

@@ -83,7 +83,7 @@ class SumTree:
         return places
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, fastmath={"reassoc"})
 def _set(leaves: Any, blocks: Any, groups: Any, items: Any, values: Any) -> None:
     for k in range(len(items)):
         leaves[items[k]] = values[k]

@@ -1,0 +1,84 @@
+"""Bytes a frame, the projected size of ten million, and what a store really holds in memory.
+
+    python benchmarks/replay_memory.py [--frames 40000] [--pong 1000000]
+
+For the paper's five games: frames of random play under a dictionary that was trained on other episodes,
+as `collect` does it, and what 10⁷ of them take. Then a dataset of at least a million Pong frames: its
+files, and the resident memory of a process that has opened it and drawn from all of it. It is collected
+once under out/benchmarks and takes several minutes. Peers are given by their documented layouts: a raw
+uint8 frame a row (Dopamine, cpprb with stack_compress), or two stacks of four (a plain buffer).
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from covshift.data.collection import Request, collect
+from covshift.data.format import read_manifest
+from covshift.data.store import Store
+
+GAMES = ("Asterix", "Breakout", "Pong", "Seaquest", "SpaceInvaders")
+FRAME = 84 * 84
+TEN_MILLION = 10**7
+
+
+def folder_bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.iterdir())
+
+
+def resident(folder: Path) -> tuple[float, float]:
+    """Peak resident memory in MiB before opening the store, and after drawing from all of it."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    store = Store.open(folder)
+    rows = np.flatnonzero(store.is_transition)
+    rng = np.random.default_rng(0)
+    for _ in range(len(rows) // 64):
+        store.gather(rng.choice(rows, 64))
+    return before, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--frames", type=int, default=40_000)
+    parser.add_argument("--pong", type=int, default=1_000_000)
+    parser.add_argument("--resident", type=Path, help="measure one dataset and print two numbers")
+    options = parser.parse_args()
+    if options.resident:
+        print(*resident(options.resident))
+        return
+
+    print("| game | bytes a row, all columns | 10 M rows, GB | raw frames, GB | two stacks, GB |")
+    print("|---|---:|---:|---:|---:|")
+    for game in GAMES:
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = Path(temporary)
+            collect(Request(f"ALE/{game}-v5", options.frames), folder, progress=lambda _: None)
+            each = folder_bytes(folder) / read_manifest(folder)["totals"]["rows"]
+        print(
+            f"| {game} | {each:.0f} | {each * TEN_MILLION / 1e9:.2f} | {FRAME * TEN_MILLION / 1e9:.1f} "
+            f"| {8 * FRAME * TEN_MILLION / 1e9:.0f} |",
+            flush=True,
+        )
+
+    folder = Path(f"out/benchmarks/pong-{options.pong}")
+    collect(Request("ALE/Pong-v5", options.pong), folder, progress=lambda _: None)
+    command = [sys.executable, __file__, "--resident", str(folder)]
+    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    before, after = (float(value) for value in output.split())
+    rows = read_manifest(folder)["totals"]["rows"]
+    print(f"\n{rows:,} rows of Pong: {folder_bytes(folder) / 1e6:,.0f} MB in files,", end=" ")
+    print(
+        f"{after - before:,.0f} MiB resident after a draw from all of it (imports {before:,.0f} MiB)"
+    )
+    print(f"The same frames raw: {rows * FRAME / 1e6:,.0f} MB")
+
+
+if __name__ == "__main__":
+    main()
