@@ -12,7 +12,6 @@ uint8 frame a row (Dopamine, cpprb with stack_compress), or two stacks of four (
 from __future__ import annotations
 
 import argparse
-import resource
 import subprocess
 import sys
 import tempfile
@@ -34,14 +33,21 @@ def folder_bytes(folder: Path) -> int:
 
 
 def resident(folder: Path) -> tuple[float, float]:
-    """Peak resident memory in MiB before opening the store, and after drawing from all of it."""
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    """MiB of memory of its own, and of mapped files, that drawing from all of a store adds."""
+    before = status()
     store = Store.open(folder)
     rows = np.flatnonzero(store.is_transition)
     rng = np.random.default_rng(0)
     for _ in range(len(rows) // 64):
         store.gather(rng.choice(rows, 64))
-    return before, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    after = status()
+    return after["RssAnon"] - before["RssAnon"], after["RssFile"] - before["RssFile"]
+
+
+def status() -> dict[str, float]:
+    """Resident memory of this process in MiB, by kind."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return {line.split(":")[0]: int(line.split()[1]) / 1024 for line in lines if "Rss" in line}
 
 
 def main() -> None:
@@ -71,7 +77,7 @@ def main() -> None:
     collect(Request("ALE/Pong-v5", options.pong), folder, progress=lambda _: None)
     command = [sys.executable, __file__, "--resident", str(folder)]
     output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-    before, after = (float(value) for value in output.split())
+    own, mapped = (float(value) for value in output.split())
     rows = read_manifest(folder)["totals"]["rows"]
     print(f"\n{rows:,} rows of Pong: {folder_bytes(folder) / 1e6:,.0f} MB in files,", end=" ")
     print(

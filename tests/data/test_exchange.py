@@ -113,7 +113,7 @@ def test_shards_open_with_pyarrow_pandas_and_duckdb(tmp_path: Path) -> None:
         shard = pa.ipc.open_file(source).read_all()
         frame = shard.to_pandas()
         query = "select max(n) from (select count(*) n from shard group by episode)"
-        longest = duckdb.sql(query).fetchall()[0][0]
+        longest = duckdb.execute(query).fetchall()[0][0]
         assert longest == frame.groupby("episode").size().max()
     assert set(frame.columns) == {*COLUMNS, "observation"}
     assert (frame["action"] >= 0).sum() == 200

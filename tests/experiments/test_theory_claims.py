@@ -45,8 +45,10 @@ def test_a_wrong_claim_does_not_hold() -> None:
     wrong = Claim("wrong", "x < 0.9", "uniform x", lambda rng: rng.random(), lambda x: x - 0.9)
     assert not wrong.check().holds
     assert Claim("right", "x < 1", "", lambda rng: rng.random(), lambda x: x - 1.0).check().holds
-    silent = Claim("nan", "", "", lambda rng: 0.0, lambda x: float("nan"))
-    assert not silent.check().holds
+    for refutes in (False, True):
+        silent = Claim("nan", "", "", lambda rng: 0.0, lambda x: float("nan"), refutes=refutes)
+        with pytest.raises(FloatingPointError, match="a case of nan has the violation nan"):
+            silent.check()
 
 
 def test_findings_repeat_with_the_seed() -> None:

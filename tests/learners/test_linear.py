@@ -24,7 +24,7 @@ from covshift.learners import (
 )
 from covshift.rules import linear_cop_direction
 from covshift.theory import ProjectedOperator, project_weighted_simplex
-from covshift.theory.examples import Problem, bairds_star, dirichlet, random_walk
+from covshift.theory.examples import Problem, bairds_star, boyan_chain, dirichlet, random_walk
 from covshift.theory.simulation import Transition, simulate
 from covshift.theory.validation import Dense, Vector
 
@@ -288,11 +288,108 @@ def test_tdc_finds_the_projected_fixed_point_of_the_behavior() -> None:
     np.testing.assert_allclose(value, expected, atol=0.05)
 
 
+def one_step(problem: Problem, s: int, a: int, t: int, *, ended: bool) -> Transition:
+    reward = problem.mdp.r[[s], [a]]
+    return Transition(np.array([s]), np.array([a]), reward, np.array([t]), np.array([ended]))
+
+
+def test_an_episodes_end_has_no_value_behind_it() -> None:
+    chain = boyan_chain()
+    theta = np.array([1.0, 2.0, 3.0, 4.0])
+    learner = LinearTD(chain.phi, chain.rho, 1.0, constant(1.0), RhoOnly(), theta)
+    state = learner.init(1)
+    learner.step(state, one_step(chain, 0, 0, 11, ended=True))
+    error = chain.rho[0, 0] * (-2.0 - chain.phi[0] @ theta)
+    np.testing.assert_allclose(state.theta[0], theta + error * chain.phi[0])
+    tdc = TDC(chain.phi, chain.rho, 1.0, constant(1.0), constant(1.0), theta)
+    both = tdc.init(1)
+    both.h[:] = 1.0
+    tdc.step(both, one_step(chain, 0, 0, 11, ended=True))
+    np.testing.assert_allclose(both.theta[0], theta + error * chain.phi[0])
+
+
+def test_boyans_chain_is_learned() -> None:
+    chain = boyan_chain()
+    steps = robbins_monro(0.2, 2000)
+    for correction in (RhoOnly(), ExactRatio(chain.c_star())):
+        learner: Any = LinearTD(chain.phi, chain.rho, 1.0, steps, correction)
+        value = learner.value(feed(learner, chain, 20_000)).mean(axis=0)
+        np.testing.assert_allclose(value, chain.bellman.fixed_point(), atol=0.3)
+
+
+def test_the_trace_starts_anew_with_an_episode() -> None:
+    walk = random_walk()
+    emphasis, trace = Emphasis(0.9), np.array([5.0])
+    emphasis.correct(trace, np.ones(1), np.array([2.0]), one_step(walk, 2, 1, 3, ended=False))
+    np.testing.assert_allclose(trace, [0.9 * 2 * 5 + 1])
+    emphasis.correct(trace, np.ones(1), np.array([2.0]), one_step(walk, 4, 1, 5, ended=True))
+    np.testing.assert_allclose(trace, [1.0])
+
+
+def test_a_negative_learned_ratio_weighs_nothing() -> None:
+    problem, phi = problem_and_features()
+    ratio = LinearRatio(
+        phi, problem.rho, 0.9, constant(0.1), initial_weights=np.array([-1.0, 0, 0])
+    )
+    learner = LinearTD(phi, problem.rho, 0.9, constant(0.5), LearnedRatio(ratio))
+    state = learner.init(1)
+    learner.step(state, one_step(problem, 0, 1, 2, ended=False))
+    assert not state.theta.any()
+    assert (state.correction.w != ratio.init(1).w).any()
+
+
+def test_weights_have_a_floor_and_a_running_mean() -> None:
+    problem, _ = problem_and_features()
+    start = np.array([0.01, 2.0, -1.0, 0.5, 1.0])
+    learner = LinearRatio(
+        np.eye(5), problem.rho, 0.9, constant(0.5), weight_floor=0.2, initial_weights=start
+    )
+    state = learner.init(1)
+    c, mean = start.copy(), 0.0
+    for count, (s, a, t) in enumerate([(1, 0, 0), (3, 1, 2), (1, 2, 4), (0, 0, 1)], start=1):
+        weight = 1.0 / max(c[t], 0.2)
+        mean += (weight - mean) / count
+        target = 0.9 * problem.rho[s, a] * c[s] + 0.1
+        c[t] += 0.5 * weight / mean * (target - c[t])
+        learner.step(state, one_step(problem, s, a, t, ended=False))
+        np.testing.assert_allclose(state.w[0], c)
+    np.testing.assert_array_equal(state.visits[0], [1, 1, 1, 0, 1])
+    scale = (np.maximum(c, 0) * [1, 1, 1, 0, 1]).sum() / 4
+    np.testing.assert_allclose(learner.ratio(state)[0], c / scale)
+
+
+def test_episodes_keep_the_scale_of_dual_weighting() -> None:
+    walk = random_walk()
+    learner = LinearRatio(
+        np.eye(6),
+        walk.rho,
+        0.9,
+        robbins_monro(0.3, 300),
+        weight_floor=0.1,
+        initial_weights=np.ones(6),
+    )
+    ratio = learner.ratio(feed(learner, walk, 8000)).mean(axis=0)
+    np.testing.assert_allclose(ratio, walk.c_star(0.9), atol=0.03)
+    soft = LinearRatio(
+        np.eye(6), walk.rho, 0.9, constant(0.1), normalization=SoftNormalization(1.0)
+    )
+    with pytest.raises(InputError, match="has another mean than 1"):
+        feed(soft, walk, 200)
+    dead = LinearRatio(np.eye(6), walk.restart().rho, 1.0, constant(0.1), weight_floor=0.1)
+    assert np.isfinite(dead.ratio(feed(dead, walk.restart(), 50))).all()
+
+
 def test_bad_settings_are_refused() -> None:
     problem, phi = problem_and_features()
     with pytest.raises(InputError, match=r"phi has shape \(4, 3\), but \(5, any\) is needed"):
         LinearRatio(phi[:4], problem.rho, 0.9, constant(0.1))
     with pytest.raises(InputError, match="weight_floor must be positive, but it is 0"):
         LinearRatio(phi, problem.rho, 0.9, constant(0.1), weight_floor=0.0)
+    with pytest.raises(InputError, match="trace_discount must lie in"):
+        Emphasis(5.0)
+    with pytest.raises(InputError, match=r"initial_weights has shape \(2,\), but \(3,\) is needed"):
+        LinearTD(phi, problem.rho, 0.9, constant(0.1), RhoOnly(), np.ones(2)).init(1)
+    with pytest.raises(InputError, match="phi has an entry that is not a finite number: nan"):
+        TDC(phi * np.nan, problem.rho, 0.9, constant(0.1), constant(0.1))
     with pytest.raises(InputError, match=r"discount must lie in \[0, 1\], but it is 2"):
         LinearTD(phi, problem.rho, 2.0, constant(0.1), NoCorrection())

@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 
 from covshift.errors import InputError
 from covshift.learners import TabularCorrectedTD, TabularRatio, constant, robbins_monro, train
-from covshift.theory.examples import Problem, dirichlet, random_walk
+from covshift.theory import FiniteMDP
+from covshift.theory.examples import Problem, bairds_star, dirichlet, random_walk
 from covshift.theory.simulation import Transition, simulate
 from covshift.theory.validation import Dense, Vector
 
@@ -110,11 +111,70 @@ def test_ratio_and_value_are_learned_together() -> None:
     np.testing.assert_allclose(state.v.mean(axis=0), problem.mdp.value(problem.pi, 0.9), atol=0.03)
 
 
+def test_windows_keep_their_order() -> None:
+    # Every path of two steps as a seed of its own: the mean of the two-step target is Y_γ̂².
+    problem = dirichlet(np.random.default_rng(5), 3, 2)
+    kernel = problem.mdp.dense_kernel()
+    s, a, t, b, u = (index.ravel() for index in np.indices((3, 2, 3, 2, 3)))
+    share = (
+        problem.d_mu[s] * problem.mu[s, a] * kernel[s, a, t] * problem.mu[t, b] * kernel[t, b, u]
+    )
+    never = np.zeros(len(s), dtype=bool)
+    c = np.array([0.3, 1.0, 2.0])
+    learner = TabularRatio(problem.rho, 0.9, constant(0.5), num_steps=2)
+    state = learner.init(len(s))
+    state.c[:] = c
+    learner.step(state, Transition(s, a, problem.mdp.r[s, a], t, never))
+    state.c[:] = c
+    learner.step(state, Transition(t, b, problem.mdp.r[t, b], u, never))
+    expected = problem.d_mu * (problem.cop.discounted(0.9).power(2).apply(c) - c)
+    np.testing.assert_allclose(share @ (state.c - c), 0.5 * expected, atol=1e-12)
+
+
+def test_values_of_episodes_are_learned_to_their_end() -> None:
+    problem = random_walk(pi_right=0.6)
+    ratio = TabularRatio(problem.rho, 0.9, robbins_monro(0.3, 100))
+    learner = TabularCorrectedTD(ratio, 1.0, robbins_monro(0.3, 300))
+    state = learner.init(64)
+    stream = simulate(problem.mdp, problem.mu, 20_000, 64, np.random.default_rng(1))
+    train(learner, state, stream, observe=lambda _: None, every=20_000)
+    np.testing.assert_allclose(state.v.mean(axis=0), problem.bellman.fixed_point(), atol=0.03)
+
+
+def test_negative_ratios_weigh_nothing() -> None:
+    problem = dirichlet(np.random.default_rng(0), 3, 2)
+    ratio = TabularRatio(problem.rho, 0.9, constant(0.1), initial_ratio=-1)
+    learner = TabularCorrectedTD(ratio, 0.9, constant(0.5))
+    state = learner.init(4)
+    for transition in simulate(problem.mdp, problem.mu, 1, 4, np.random.default_rng(0)):
+        learner.step(state, transition)
+    assert not state.v.any()
+
+
+def test_normalization_survives_a_mean_of_zero_and_refuses_episodes() -> None:
+    star = bairds_star()
+    learner = TabularRatio(star.rho, 1.0, robbins_monro(1.0), normalize=True)
+    assert np.isfinite(learned(star, learner, 2000)).all()
+    walk = random_walk()
+    with pytest.raises(InputError, match="has another mean than 1"):
+        learned(walk, TabularRatio(walk.rho, 1.0, constant(0.1), normalize=True), 200)
+
+
+def test_episodes_of_one_step_can_be_simulated() -> None:
+    mdp = FiniteMDP(np.zeros((2, 1, 2)), np.ones((2, 1)), np.array([0.5, 0.5]))
+    for transition in simulate(mdp, np.ones((2, 1)), 20, 5, np.random.default_rng(0)):
+        assert transition.is_initial_t.all()
+
+
 def test_bad_settings_are_refused() -> None:
     with pytest.raises(InputError, match=r"ratio_discount must lie in \[0, 1\], but it is 1\.5"):
         TabularRatio(np.ones((2, 2)), 1.5, constant(0.1))
     with pytest.raises(InputError, match="num_steps must be at least 1"):
         TabularRatio(np.ones((2, 2)), 0.5, constant(0.1), num_steps=0)
+    with pytest.raises(InputError, match="discount must lie in"):
+        TabularCorrectedTD(TabularRatio(np.ones((2, 2)), 0.5, constant(0.1)), 2.0, constant(0.1))
+    with pytest.raises(InputError, match="every must be at least 1, but it is 0"):
+        learned(random_walk(), TabularRatio(random_walk().rho, 0.5, constant(0.1)), 0)
     with pytest.raises(InputError, match="step_size must be positive, but it is 0"):
         constant(0.0)
     with pytest.raises(InputError, match=r"power must lie in \(0\.5, 1\]"):

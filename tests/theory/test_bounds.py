@@ -15,7 +15,7 @@ from covshift.theory import (
     reset_margin,
     safe_ratio_discount,
 )
-from covshift.theory.examples import bairds_star, dirichlet, tsitsiklis_van_roy
+from covshift.theory.examples import bairds_star, dirichlet, kolter_chain, random_walk
 
 
 def test_concentration_by_hand() -> None:
@@ -38,6 +38,8 @@ def test_safe_discount_by_hand() -> None:
     assert safe_ratio_discount(1.0, 7) == 1.0
     with pytest.raises(InputError, match=r"at least 1, but it is 0\.5"):
         safe_ratio_discount(0.5)
+    with pytest.raises(InputError, match="num_steps must be at least 1, but it is 0"):
+        safe_ratio_discount(4.0, 0)
 
 
 def test_moduli_by_hand() -> None:
@@ -56,14 +58,29 @@ def test_trace_of_bairds_star_by_hand() -> None:
     star = bairds_star()
     trace = expected_trace(star.chain_pi, star.d_mu, 0.9)
     np.testing.assert_allclose(trace, [1.0] * 6 + [1.0 + 7 * 0.9 / 0.1])
+    walk = random_walk()
+    with pytest.raises(InputError, match="on continuing chains"):
+        expected_trace(walk.chain_pi, walk.d_mu, 0.9)
+    with pytest.raises(InputError, match=r"must lie in \[0, 1\)"):
+        expected_trace(star.chain_pi, star.d_mu, 1.0)
 
 
-def test_theorem_1_on_the_two_state_chain() -> None:
-    # V^π = 0 is in the span, so every bound that says something is 0, and so is the error.
-    problem = tsitsiklis_van_roy(0.5)
-    found = approximation_error(problem.bellman, problem.phi, problem.d_mu, np.array([1e-9, 1.0]))
-    assert found.error == pytest.approx(0.0)
-    assert found.bound in (0.0, np.inf)
+def test_theorem_1_on_kolters_chain_by_hand() -> None:
+    # One feature φ under d = (m, 1 - m): Π_d = φ uᵀ with u = (m, (1 - m)φ₂)/(m + (1 - m)φ₂²). With
+    # d_π = (½, ½) norms of matrices are plain ones: ‖Π_d‖ = ‖φ‖‖u‖, and P_π = ½ eeᵀ gives
+    # ‖Π_d P_π‖ = ‖φ‖ |u₁ + u₂| / √2. For other d_π the norms are weighted, so m, γ = 0.5 below.
+    problem = kolter_chain(mass_on_first=0.6, epsilon=0.2, discount=0.5)
+    phi, m = np.array([1.0, 1.25]), 0.6
+    u = np.array([m, (1 - m) * phi[1]]) / (m + (1 - m) * phi[1] ** 2)
+    value = np.array([1.0, 1.05])
+    distance = np.linalg.norm(phi * (u @ value) - value) / np.sqrt(2)
+    theta = (u @ problem.mdp.r[:, 0]) / (1 - 0.5 * u.sum() * phi.mean())
+    found = approximation_error(problem.bellman, problem.phi, problem.d_mu, problem.d_pi)
+    norm = np.linalg.norm(phi)
+    assert found.error == pytest.approx(np.linalg.norm(phi * theta - value) / np.sqrt(2))
+    assert found.bound == pytest.approx(distance / (1 - 0.5 * norm * u.sum() / np.sqrt(2)))
+    assert found.looser_bound == pytest.approx(distance / (1 - 0.5 * norm * np.linalg.norm(u)))
+    assert found.error < found.bound < found.looser_bound
 
 
 def test_theorem_1_with_everything_in_the_span() -> None:

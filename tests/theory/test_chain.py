@@ -68,6 +68,25 @@ def test_resolvent_is_the_sum_of_discounted_powers(seed: int, discount: float) -
     np.testing.assert_allclose(chain.resolvent(discount).solve_transposed(b), backward, atol=1e-8)
 
 
+def test_rows_within_the_tolerance_and_stored_zeros_are_taken() -> None:
+    rounded = MarkovChain(np.round(np.full((3, 3), 1 / 3), 10))
+    np.testing.assert_allclose(rounded.stationary(), np.full(3, 1 / 3))
+    stored = sp.csr_array(
+        (np.array([1.0, 0.0, 0.0, 1.0]), ([0, 0, 1, 1], [0, 1, 0, 1])), shape=(2, 2)
+    )
+    with pytest.raises(InputError, match="2 recurrent classes"):
+        MarkovChain(stored).stationary()
+
+
+def test_a_chain_is_not_changed_from_outside() -> None:
+    p = np.full((2, 2), 0.5)
+    chain = MarkovChain(p)
+    p[0] = [1.0, 0.0]
+    np.testing.assert_allclose(chain.stationary(), [0.5, 0.5])
+    with pytest.raises(ValueError, match="read-only"):
+        np.asarray(chain.p)[0, 0] = 7
+
+
 def test_an_episode_that_never_ends_is_named() -> None:
     chain = MarkovChain(np.array([[0.0, 0.5], [0.0, 1.0]]), np.array([1.0, 0.0]))
     with pytest.raises(InputError, match=r"never end from the states \{1\}"):

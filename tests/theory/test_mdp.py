@@ -64,6 +64,13 @@ def test_undiscounted_value_only_for_episodes() -> None:
         continuing.mdp.value(continuing.pi, 1.0)
 
 
+def test_a_value_that_does_not_exist_is_refused() -> None:
+    for kernel in (np.ones((1, 1, 1)), sp.csr_array(np.ones((1, 1)))):
+        mdp = FiniteMDP(kernel, np.ones((1, 1)), np.ones(1))
+        with pytest.raises(InputError, match=r"never end from the states \{0\}"):
+            mdp.value(np.ones((1, 1)), 1.0)
+
+
 def test_uniform_policy() -> None:
     np.testing.assert_array_equal(
         uniform_policy(dirichlet(np.random.default_rng(0), 2, 4).mdp), np.full((2, 4), 0.25)

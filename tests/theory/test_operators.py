@@ -124,9 +124,26 @@ def test_induced_norm_is_reached_and_not_exceeded(seed: int) -> None:
     assert weighted_norm(matrix @ top, d) / weighted_norm(top, d) == pytest.approx(norm)
 
 
+def test_repeated_features_have_the_same_fixed_point_and_a_pole_has_none() -> None:
+    rng = np.random.default_rng(0)
+    problem = dirichlet(rng, 5, 2)
+    phi = rng.standard_normal((5, 2))
+    once, twice = (
+        ProjectedOperator(problem.bellman, features, problem.d_pi).fixed_point()
+        for features in (phi, np.hstack([phi, phi]))
+    )
+    np.testing.assert_allclose(once, twice, atol=1e-8)
+    swap = MarkovChain(np.array([[0.0, 1.0], [1.0, 0.0]]))
+    # Φ = (1, 1/γ) on the first state alone: φ(φ - γφ') = 0 there, and the reward is not.
+    bellman = BellmanOperator(swap, np.array([1.0, 0.0]), 0.5)
+    pole = ProjectedOperator(bellman, np.array([[1.0], [2.0]]), np.array([1.0, 0.0]))
+    with pytest.raises(InputError, match="the projected equation has no solution"):
+        pole.fixed_point()
+
+
 def test_what_cannot_be_is_refused() -> None:
     problem = dirichlet(np.random.default_rng(0), 3, 2)
-    with pytest.raises(InputError, match=r"d_mu\[1\] = 0; leave out the states"):
+    with pytest.raises(InputError, match=r"d_mu\[1\] = 0; leave such states out"):
         DiscountedCopOperator(problem.chain_pi, np.array([0.5, 0.0, 0.5]), 0.9)
     with pytest.raises(InputError, match=r"d_mu has shape \(2,\), but \(3,\) is needed"):
         CopOperator(problem.chain_pi, np.array([0.5, 0.5])).apply(np.ones(3))
@@ -139,3 +156,5 @@ def test_what_cannot_be_is_refused() -> None:
         NormalizedCopOperator(walk.chain_pi, walk.d_mu)
     with pytest.raises(InputError, match=r"discount must lie in \[0, 1\)"):
         BellmanOperator(problem.chain_pi, np.zeros(3), 1.0)
+    with pytest.raises(InputError, match="the reset function is for continuing chains"):
+        ResetTransition(walk.chain_pi, walk.d_mu, 0.9)

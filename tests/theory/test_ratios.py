@@ -72,6 +72,17 @@ def test_rho_by_hand_and_its_error() -> None:
         rho([[0.5, 0.5], [0.3, 0.7]], [[0.5, 0.5], [0.0, 1.0]])
 
 
+def test_occupancies_are_checked() -> None:
+    chain = MarkovChain(np.full((2, 2), 0.5))
+    with pytest.raises(InputError, match="d_mu sums to 10, but it must sum to 1"):
+        c_star(chain, [5.0, 5.0])
+    with pytest.raises(InputError, match=r"pi has shape \(2,\), but \(any, any\) is needed"):
+        rho([0.5, 0.5], [0.5, 0.5])
+    walk = episodic(np.random.default_rng(0))
+    with pytest.raises(InputError, match="d_mu counts visits, but one entry is -1"):
+        c_star(walk.chain_pi, [-1.0, 1, 1, 1, 1])
+
+
 def test_effective_sample_and_chi_squared_by_hand() -> None:
     d_mu, c = np.array([0.5, 0.5]), np.array([0.0, 2.0])
     assert effective_sample_share(c, d_mu) == pytest.approx(0.5)

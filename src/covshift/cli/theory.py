@@ -11,14 +11,14 @@ from pathlib import Path
 class Theory:
     """Check every claim of the paper, its errata and beyond, and write a page that teaches them.
 
-    Takes about two minutes on two cores. Ends with status 1 if a claim does not hold.
+    Takes about two minutes. Ends with status 1 if a claim does not hold.
     """
 
     out: Path
     """Folder for theory.json (a record a claim), weighting.csv (the survey of weightings) and index.html (the page: open it in a browser)."""
 
     seed: int = 0
-    """Seed of all random cases."""
+    """Seed of the claims' cases and of the survey."""
 
     problems: int = 3000
     """How many random problems each of the survey's two generators draws."""

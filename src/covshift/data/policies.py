@@ -26,7 +26,7 @@ class Policy(Protocol):
         """Whether probabilities depend on what is observed."""
 
     def probabilities(self, observations: NDArray[Any]) -> NDArray[np.float64]:
-        """Batch × actions."""
+        """batch × actions."""
 
     def description(self) -> dict[str, str]:
         """What identifies the policy, without a path of this machine."""

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from covshift.errors import InputError
+from covshift.learners.online import refuse_episodes
 from covshift.learners.prediction import features_of, predict
 from covshift.learners.schedules import Schedule
 from covshift.rules import (
@@ -30,6 +31,7 @@ class LinearRatioState:
         w: seeds × features.
         visits: seeds × states, how often each state was met.
         mean_weight: for each seed the running mean of the loss weights 1/c.
+        has_episodes: whether an episode's start was met, which fixes the scale of the ratio.
         count: steps so far.
         rng: for the batches of the soft normalization.
     """
@@ -37,6 +39,7 @@ class LinearRatioState:
     w: Dense
     visits: NDArray[np.int64]
     mean_weight: Vector
+    has_episodes: bool = False
     count: int = 0
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
 
@@ -128,6 +131,7 @@ class LinearRatio:
 
     def __post_init__(self) -> None:
         check_discount("ratio_discount", self.ratio_discount)
+        object.__setattr__(self, "rho", as_table("rho", self.rho, (-1, -1)))
         object.__setattr__(self, "phi", as_table("phi", self.phi, (len(self.rho), -1)))
         if self.weight_floor is not None and not self.weight_floor > 0:
             raise InputError(f"weight_floor must be positive, but it is {self.weight_floor}")
@@ -143,12 +147,16 @@ class LinearRatio:
         )
 
     def ratio(self, state: LinearRatioState) -> Dense:
-        """Seeds × states; under 1/c weighting rescaled to mean 1 over the states met (B1)."""
-        ratio = state.w @ self.phi.T
-        if self.weight_floor is None or state.count == 0:
-            return np.asarray(ratio)
-        mean = (state.visits * ratio).sum(axis=1) / state.visits.sum(axis=1)
-        return np.asarray(ratio / mean[:, None])
+        """seeds × states; under 1/c weighting of a continuing stream rescaled (B1).
+
+        The scale is that in which max(ĉ, 0) has mean 1 over the states met. Where episodes start, their
+        target 1 keeps the scale.
+        """
+        ratio = np.asarray(state.w @ self.phi.T)
+        if self.weight_floor is None or state.count == 0 or state.has_episodes:
+            return ratio
+        mean = (state.visits * np.maximum(ratio, 0.0)).sum(axis=1) / state.visits.sum(axis=1)
+        return np.asarray(ratio / np.where(mean > 0, mean, 1.0)[:, None])
 
     def step(self, state: LinearRatioState, transition: Transition) -> None:
         """Moves the weights along φ(s_t)."""
@@ -159,7 +167,9 @@ class LinearRatio:
         error = initial_state_target(target, transition.is_initial_t) - c_t
         state.visits[np.arange(len(state.w)), transition.s_t] += 1
         direction = linear_direction(error * self._loss_weight(state, c_t), phi_t)
+        state.has_episodes |= bool(transition.is_initial_t.any())
         if self.normalization is not None:
+            refuse_episodes(transition)
             direction += self.normalization.direction(state.w, self.phi, state.visits, state.rng)
         state.w += self.step_size(state.count) * direction
         state.count += 1
@@ -205,6 +215,7 @@ class LeastSquaresRatio:
 
     def __post_init__(self) -> None:
         check_discount("ratio_discount", self.ratio_discount)
+        object.__setattr__(self, "rho", as_table("rho", self.rho, (-1, -1)))
         object.__setattr__(self, "phi", as_table("phi", self.phi, (len(self.rho), -1)))
 
     def init(self, num_seeds: int) -> LeastSquaresRatioState:
@@ -233,5 +244,5 @@ class LeastSquaresRatio:
         return np.asarray(np.linalg.pinv(system) @ right[:, :, None])[:, :, 0]
 
     def ratio(self, state: LeastSquaresRatioState) -> Dense:
-        """Seeds × states."""
+        """seeds × states."""
         return np.asarray(self.weights(state) @ self.phi.T)

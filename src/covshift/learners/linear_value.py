@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar, final
+from typing import Any, Generic, Protocol, TypeVar, final
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from covshift.rules import (
     tdc_correction,
 )
 from covshift.theory.simulation import Transition
-from covshift.theory.validation import Dense, Vector, check_discount
+from covshift.theory.validation import Dense, Vector, as_table, as_vector, check_discount
 
 StateT = TypeVar("StateT")
 
@@ -97,7 +97,7 @@ class RatioLearner(Learner[StateT], Protocol[StateT]):
     """A learner that can tell its ratios."""
 
     def ratio(self, state: StateT) -> Dense:
-        """Seeds × states."""
+        """seeds × states."""
 
 
 @final
@@ -128,10 +128,13 @@ class Emphasis:
 
     Args:
         trace_discount: β of the trace; γ is emphatic TD as published, γ̂ makes (1 - γ̂)F an unbiased
-            sample of c(s) (B2).
+            sample of c(s) on a continuing stream (B2).
     """
 
     trace_discount: float
+
+    def __post_init__(self) -> None:
+        check_discount("trace_discount", self.trace_discount)
 
     def init(self, num_seeds: int) -> Vector:
         """The trace at a first state."""
@@ -178,7 +181,7 @@ class LinearTD(Generic[StateT]):
     initial_weights: Vector | None = None
 
     def __post_init__(self) -> None:
-        check_discount("discount", self.discount)
+        _check_linear(self)
 
     def init(self, num_seeds: int) -> LinearTDState[StateT]:
         """The same weights for every seed."""
@@ -186,7 +189,7 @@ class LinearTD(Generic[StateT]):
         return LinearTDState(theta, self.correction.init(num_seeds))
 
     def value(self, state: LinearTDState[StateT]) -> Dense:
-        """Seeds × states."""
+        """seeds × states."""
         return np.asarray(state.theta @ self.phi.T)
 
     def step(self, state: LinearTDState[StateT], transition: Transition) -> None:
@@ -228,13 +231,16 @@ class TDC:
     auxiliary_step_size: Schedule
     initial_weights: Vector | None = None
 
+    def __post_init__(self) -> None:
+        _check_linear(self)
+
     def init(self, num_seeds: int) -> TDCState:
         """The same weights for every seed."""
         theta = _initial_weights(self.phi, self.initial_weights, num_seeds)
         return TDCState(theta, np.zeros_like(theta))
 
     def value(self, state: TDCState) -> Dense:
-        """Seeds × states."""
+        """seeds × states."""
         return np.asarray(state.theta @ self.phi.T)
 
     def step(self, state: TDCState, transition: Transition) -> None:
@@ -255,8 +261,14 @@ class TDC:
 
 
 def _initial_weights(phi: Dense, initial: Vector | None, num_seeds: int) -> Dense:
-    start = np.zeros(phi.shape[1]) if initial is None else np.asarray(initial, dtype=np.float64)
-    return np.tile(start, (num_seeds, 1))
+    start = np.zeros(phi.shape[1]) if initial is None else initial
+    return np.tile(as_vector("initial_weights", start, phi.shape[1]), (num_seeds, 1))
+
+
+def _check_linear(learner: LinearTD[Any] | TDC) -> None:
+    check_discount("discount", learner.discount)
+    object.__setattr__(learner, "rho", as_table("rho", learner.rho, (-1, -1)))
+    object.__setattr__(learner, "phi", as_table("phi", learner.phi, (len(learner.rho), -1)))
 
 
 def _features_and_error(

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Protocol, TypeVar
 
+from covshift.errors import InputError
 from covshift.theory.simulation import Transition
+from covshift.theory.validation import check_count
 
 StateT = TypeVar("StateT")
 Observed = TypeVar("Observed")
@@ -41,9 +43,19 @@ def train(
     Returns:
         The observations, the first of them before any data.
     """
+    check_count("every", every)
     seen = [observe(state)]
     for count, transition in enumerate(transitions, start=1):
         learner.step(state, transition)
         if count % every == 0:
             seen.append(observe(state))
     return seen
+
+
+def refuse_episodes(transition: Transition) -> None:
+    """Raises InputError where an episode starts: E_μ[c] = 1 holds for continuing streams only."""
+    if transition.is_initial_t.any():
+        raise InputError(
+            "a ratio that counts visits has another mean than 1, so it cannot be normalized to it; "
+            "use `Problem.restart()`, or no normalization"
+        )

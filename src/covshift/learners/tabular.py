@@ -9,11 +9,11 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from covshift.errors import InputError
+from covshift.learners.online import refuse_episodes
 from covshift.learners.schedules import Schedule
 from covshift.rules import corrected_td_error, n_step_cop_target, td_error
 from covshift.theory.simulation import Transition
-from covshift.theory.validation import Dense, Vector, check_discount
+from covshift.theory.validation import Dense, Vector, as_table, check_count, check_discount
 
 
 @dataclass
@@ -44,7 +44,7 @@ class TabularRatio:
         step_size: schedule over the number of earlier updates of a state.
         num_steps: n of the n-step target; early windows are shorter.
         normalize: after each step divide c by its mean over the states seen so far, which is
-            normalized COP-TD with the empirical d_μ.
+            normalized COP-TD with the empirical d_μ; for continuing streams.
         initial_ratio: the table before any data.
     """
 
@@ -57,16 +57,18 @@ class TabularRatio:
 
     def __post_init__(self) -> None:
         check_discount("ratio_discount", self.ratio_discount)
-        if self.num_steps < 1:
-            raise InputError(f"num_steps must be at least 1, but it is {self.num_steps}")
+        check_count("num_steps", self.num_steps)
+        object.__setattr__(self, "rho", as_table("rho", self.rho, (-1, -1)))
 
     def init(self, num_seeds: int) -> TabularRatioState:
         """Tables filled with `initial_ratio`."""
         shape = (num_seeds, self.rho.shape[0])
-        return TabularRatioState(np.full(shape, self.initial_ratio), np.zeros(shape, dtype=int))
+        return TabularRatioState(
+            np.full(shape, float(self.initial_ratio)), np.zeros(shape, dtype=int)
+        )
 
     def ratio(self, state: TabularRatioState) -> Dense:
-        """Seeds × states."""
+        """seeds × states."""
         return state.c
 
     def step(self, state: TabularRatioState, transition: Transition) -> None:
@@ -84,8 +86,9 @@ class TabularRatio:
         state.c[here] += self.step_size(state.visits[here]) * (target - state.c[here])
         state.visits[here] += 1
         if self.normalize:
+            refuse_episodes(transition)
             mean = (state.visits * state.c).sum(axis=1) / state.visits.sum(axis=1)
-            state.c /= mean[:, None]
+            state.c /= np.where(mean > 0, mean, 1.0)[:, None]
 
 
 @dataclass
@@ -111,6 +114,9 @@ class TabularCorrectedTD:
     ratio: TabularRatio
     discount: float
     step_size: Schedule
+
+    def __post_init__(self) -> None:
+        check_discount("discount", self.discount)
 
     def init(self, num_seeds: int) -> TabularCorrectedTDState:
         """Values of 0."""

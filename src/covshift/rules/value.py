@@ -23,8 +23,8 @@ def corrected_td_error(td_error_t: ArrayT, rho_tm1: ArrayT, c_tm1: ArrayT) -> Ar
 def followon_trace(trace_tm1: ArrayT, rho_tm1: ArrayT, trace_discount: float) -> ArrayT:
     """β ρ F + 1, the follow-on trace of emphatic TD(0) with unit interest.
 
-    With β = γ̂ its expectation given the state is c(s)/(1 - γ̂) (B2); the trace itself may have
-    infinite variance.
+    On a continuing stream with β = γ̂ its expectation given the state is c(s)/(1 - γ̂) (B2); the trace
+    itself may have infinite variance.
     """
     return trace_discount * rho_tm1 * trace_tm1 + 1.0
 

@@ -14,7 +14,7 @@ from covshift.theory.norms import induced_norm, weighted_norm
 from covshift.theory.operators import BellmanOperator, CopOperator, ProjectedOperator
 from covshift.theory.projections import project_span, span_projection
 from covshift.theory.ratios import c_star
-from covshift.theory.validation import Vector, as_vector, as_weights, check_discount
+from covshift.theory.validation import Vector, as_vector, as_weights, check_count, check_discount
 
 
 @final
@@ -58,13 +58,10 @@ def concentration(chain_pi: MarkovChain, d_mu: ArrayLike, num_steps: int = 1) ->
 
     Always 1 ≤ K ≤ 1/min d_μ, and K → max d_π/d_μ as n grows on an aperiodic chain.
     """
-    if num_steps < 1:
-        raise InputError(f"num_steps must be at least 1, but it is {num_steps}")
-    d = np.asarray(d_mu, dtype=np.float64)
-    mass = d
-    for _ in range(num_steps):
+    mass = behavior = as_weights("d_mu", d_mu, chain_pi.num_states)
+    for _ in range(check_count("num_steps", num_steps)):
         mass = chain_pi.push(mass)
-    return float((mass / as_weights("d_mu", d, chain_pi.num_states)).max())
+    return float((mass / behavior).max())
 
 
 def concentration_limit(chain_pi: MarkovChain, d_mu: ArrayLike) -> float:
@@ -83,7 +80,8 @@ def printed_concentration_bound(d_pi: ArrayLike, d_mu: ArrayLike) -> float:
 
 def safe_ratio_discount(concentration: float, num_steps: int = 1) -> float:
     """K^(-1/(2n)): below it the n-step operator contracts in the d_μ norm (Theorem 4)."""
-    if concentration < 1.0 - 1e-9:
+    check_count("num_steps", num_steps)
+    if not concentration >= 1.0 - 1e-9:
         raise InputError(f"a concentration coefficient is at least 1, but it is {concentration}")
     return float(concentration ** (-1.0 / (2.0 * num_steps)))
 
@@ -107,11 +105,19 @@ def dual_modulus(c: ArrayLike, ratio_discount: float) -> float:
 
 def emphatic_modulus(c: ArrayLike, ratio_discount: float, discount: float) -> float:
     """γ√((1 - κ)/γ̂) ≥ ‖γP_π‖_{d̂_π}, the modulus of TD weighted by c·ρ (B2)."""
+    if ratio_discount == 0.0:
+        raise InputError("ratio_discount must be positive here, but it is 0")
     return float(discount * np.sqrt((1.0 - reset_margin(c, ratio_discount)) / ratio_discount))
 
 
 def expected_trace(chain_pi: MarkovChain, d_mu: ArrayLike, ratio_discount: float) -> Vector:
-    """M = (I - γ̂Y)⁻¹ e, the expected follow-on trace with β = γ̂; c = (1 - γ̂) m (B2)."""
+    """The expected follow-on trace of a continuing stream with β = γ̂: m = (I - γ̂Y)⁻¹ e.
+
+    c = (1 - γ̂) m (B2).
+    """
+    check_discount("ratio_discount", ratio_discount, below_one=True)
+    if chain_pi.is_episodic:
+        raise InputError("the trace is normalized emphasis on continuing chains: use `restart()`")
     y = CopOperator(chain_pi, np.asarray(d_mu)).as_matrix()
     size = chain_pi.num_states
     return np.asarray(np.linalg.solve(np.eye(size) - ratio_discount * y, np.ones(size)))

@@ -15,10 +15,12 @@ from scipy.sparse.linalg import splu
 
 from covshift.errors import InputError
 from covshift.theory.validation import (
+    TOLERANCE,
     Dense,
     Matrix,
     Vector,
     as_distribution,
+    as_table,
     as_vector,
     check_discount,
     check_rows,
@@ -44,6 +46,8 @@ class MarkovChain:
     _resolvents: dict[float, Resolvent] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
+        if not sp.issparse(self.p):
+            object.__setattr__(self, "p", as_table("p", self.p, (-1, -1)))
         if self.p.ndim != 2 or self.p.shape[0] != self.p.shape[1]:
             raise InputError(f"p has shape {self.p.shape}, but a square matrix is needed")
         check_rows("p", self.p, substochastic=self.is_episodic)
@@ -66,15 +70,16 @@ class MarkovChain:
 
     def recurrent_classes(self) -> list[NDArray[np.int64]]:
         """The closed classes of states, those that the chain enters and never leaves."""
-        graph = sp.csr_array(self.p)
+        graph = sp.csr_array(self.p, copy=True)
+        graph.eliminate_zeros()
         count, label = connected_components(graph, directed=True, connection="strong")
-        leak = np.asarray(graph.sum(axis=1)).ravel() < 1.0 - 1e-12
         source = np.repeat(label, np.diff(graph.indptr))
         target = label[graph.indices]
-        leaves = (source != target) & (graph.data > 0)
         closed = np.ones(count, dtype=bool)
-        closed[source[leaves]] = False
-        closed[label[leak]] = False
+        closed[source[source != target]] = False
+        if self.is_episodic:
+            leak = np.asarray(graph.sum(axis=1)).ravel() < 1.0 - TOLERANCE
+            closed[label[leak]] = False
         classes = [np.flatnonzero(label == k) for k in np.flatnonzero(closed)]
         return sorted(classes, key=lambda states: int(states[0]))
 
@@ -101,16 +106,10 @@ class MarkovChain:
         """Expected visits in an episode: d = Σᵢ (Pᵀ)ⁱ d₀, which is not normalized."""
         if self.d_0 is None:
             raise InputError("only an episodic chain has visits; give it a start distribution d_0")
-        trapped = self.recurrent_classes()
-        if trapped:
-            raise InputError(
-                f"episodes never end from the states {name_states(trapped[0])}: "
-                "give them a way to terminate"
-            )
         return np.maximum(self.resolvent(1.0).solve_transposed(self.d_0), 0.0)
 
     def occupancy(self) -> Vector:
-        """D of the paper: the stationary distribution, or for an episodic chain its visits."""
+        """d of the paper: the stationary distribution, or for an episodic chain its visits."""
         return self.visits() if self.is_episodic else self.stationary()
 
     def restart(self) -> MarkovChain:
@@ -120,6 +119,11 @@ class MarkovChain:
     def resolvent(self, discount: float) -> Resolvent:
         """(I - discount · P)⁻¹, factorized once and kept for the next call."""
         if discount not in self._resolvents:
+            if discount == 1.0 and (trapped := self.recurrent_classes()):
+                raise InputError(
+                    f"episodes never end from the states {name_states(trapped[0])}: "
+                    "give them a way to terminate, or use a discount below 1"
+                )
             self._resolvents.clear()
             self._resolvents[discount] = Resolvent(self.p, discount)
         return self._resolvents[discount]
@@ -150,11 +154,11 @@ class Resolvent:
             )
 
     def solve(self, b: ArrayLike) -> Vector:
-        """X with (I - βP) x = b."""
+        """x with (I - βP) x = b."""
         return self._solve(np.asarray(b, dtype=np.float64), False)
 
     def solve_transposed(self, b: ArrayLike) -> Vector:
-        """X with (I - βPᵀ) x = b."""
+        """x with (I - βPᵀ) x = b."""
         return self._solve(np.asarray(b, dtype=np.float64), True)
 
 

@@ -24,9 +24,11 @@ from covshift.theory.validation import (
     Matrix,
     Vector,
     as_distribution,
+    as_occupancy,
     as_table,
     as_vector,
     as_weights,
+    check_count,
     check_discount,
 )
 
@@ -105,7 +107,9 @@ class DiscountedCopOperator(AffineOperator):
 
     def __post_init__(self) -> None:
         check_discount("ratio_discount", self.ratio_discount)
-        object.__setattr__(self, "d_mu", as_weights("d_mu", self.d_mu, self.chain_pi.num_states))
+        size, episodic = self.chain_pi.num_states, self.chain_pi.is_episodic
+        d_mu = as_occupancy("d_mu", self.d_mu, size, episodic=episodic)
+        object.__setattr__(self, "d_mu", as_weights("d_mu", d_mu, size))
 
     def apply(self, x: Vector) -> Vector:
         """γ̂ times what COP gives, plus 1 - γ̂."""
@@ -134,6 +138,9 @@ class CopOperator(AffineOperator):
 
     chain_pi: MarkovChain
     d_mu: Vector
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "d_mu", self.discounted(1.0).d_mu)
 
     def discounted(self, ratio_discount: float) -> DiscountedCopOperator:
         """Y_γ̂ over the same chain and the same data."""
@@ -190,6 +197,8 @@ class ResetTransition(AffineOperator):
 
     def __post_init__(self) -> None:
         check_discount("ratio_discount", self.ratio_discount)
+        if self.chain_pi.is_episodic:
+            raise InputError("the reset function is for continuing chains: use `restart()`")
         object.__setattr__(
             self, "d_mu", as_distribution("d_mu", self.d_mu, self.chain_pi.num_states)
         )
@@ -224,7 +233,7 @@ class ProjectedOperator(AffineOperator):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "phi", as_table("phi", self.phi, (-1, -1)))
-        object.__setattr__(self, "d", as_vector("d", self.d, len(self.phi)))
+        object.__setattr__(self, "d", as_occupancy("d", self.d, len(self.phi), episodic=True))
 
     def apply(self, x: Vector) -> Vector:
         """Π_d F(x)."""
@@ -241,10 +250,18 @@ class ProjectedOperator(AffineOperator):
         return np.asarray(np.linalg.lstsq(root[:, None] * self.phi, root[:, None] * image)[0])
 
     def fixed_point_weights(self) -> Vector:
-        """W with Φw = Π_d F(Φw): ΦᵀD(Φ - AΦ) w = ΦᵀDb."""
+        """The w with Φw = Π_d F(Φw): ΦᵀD(Φ - AΦ) w = ΦᵀDb; the smallest where several fit.
+
+        Raises:
+            InputError: no weights fit, as at a pole of the projected equation.
+        """
         weighted = self.phi.T * self.d
         system = weighted @ (self.phi - self.operator.as_matrix() @ self.phi)
-        return np.asarray(np.linalg.solve(system, weighted @ self.operator.offset()))
+        right = weighted @ self.operator.offset()
+        w = np.linalg.lstsq(system, right)[0]
+        if np.abs(system @ w - right).max() > 1e-9 * max(1e-300, np.abs(right).max()):
+            raise InputError("the projected equation has no solution for these features and this d")
+        return np.asarray(w)
 
     def fixed_point(self) -> Vector:
         """Φw for the weights that the projected equation fixes."""
@@ -260,8 +277,7 @@ class PowerOperator(AffineOperator):
     num_steps: int
 
     def __post_init__(self) -> None:
-        if self.num_steps < 1:
-            raise InputError(f"num_steps must be at least 1, but it is {self.num_steps}")
+        check_count("num_steps", self.num_steps)
 
     def apply(self, x: Vector) -> Vector:
         """F(F(… x))."""

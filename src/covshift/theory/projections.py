@@ -77,9 +77,9 @@ def _solve_simplex_program(weights: Vector, features: Dense, mean: Vector) -> Ve
         [clarabel.ZeroConeT(1), clarabel.NonnegativeConeT(len(features))],
         settings,
     ).solve()
-    if solution.status in (
-        clarabel.SolverStatus.PrimalInfeasible,
-        clarabel.SolverStatus.AlmostPrimalInfeasible,
-    ):
+    status = clarabel.SolverStatus
+    if solution.status in (status.PrimalInfeasible, status.AlmostPrimalInfeasible):
         raise InputError("no combination of the features is nonnegative with mean 1 under d_mu")
+    if solution.status not in (status.Solved, status.AlmostSolved):
+        raise InputError(f"the projection was not found ({solution.status}): rescale the features")
     return np.asarray(solution.x)

@@ -10,7 +10,9 @@ from covshift.theory.chain import MarkovChain
 from covshift.theory.validation import (
     Dense,
     Vector,
+    as_occupancy,
     as_policy,
+    as_table,
     as_vector,
     check_discount,
     name_states,
@@ -35,13 +37,15 @@ def d_pi_hat(chain_pi: MarkovChain, d_mu: ArrayLike, ratio_discount: float) -> V
     Reference: Proposition 1; eq. (11) for episodes.
     """
     check_discount("ratio_discount", ratio_discount)
-    behavior = as_vector("d_mu", d_mu, chain_pi.num_states)
+    behavior = _behavior(chain_pi, d_mu)
     if ratio_discount == 1.0:
         return chain_pi.occupancy()
     source = (1.0 - ratio_discount) * behavior
     if chain_pi.d_0 is not None:
         source = source + ratio_discount * chain_pi.d_0
-    return np.maximum(chain_pi.resolvent(ratio_discount).solve_transposed(source), 0.0)
+    mass = np.maximum(chain_pi.resolvent(ratio_discount).solve_transposed(source), 0.0)
+    # A continuing chain keeps its mass; dividing by it takes away what rounding adds as γ̂ → 1.
+    return mass if chain_pi.is_episodic else mass / mass.sum()
 
 
 def c_star(chain_pi: MarkovChain, d_mu: ArrayLike, ratio_discount: float = 1.0) -> Vector:
@@ -52,7 +56,7 @@ def c_star(chain_pi: MarkovChain, d_mu: ArrayLike, ratio_discount: float = 1.0) 
     Raises:
         InputError: some state has mass under π and none under μ.
     """
-    behavior = as_vector("d_mu", d_mu, chain_pi.num_states)
+    behavior = _behavior(chain_pi, d_mu)
     target = d_pi_hat(chain_pi, behavior, ratio_discount)
     uncovered = np.flatnonzero((behavior <= 0) & (target > 1e-14))
     if len(uncovered):
@@ -69,7 +73,7 @@ def rho(pi: ArrayLike, mu: ArrayLike) -> Dense:
     Raises:
         InputError: μ never takes an action that π takes.
     """
-    target = np.asarray(pi, dtype=np.float64)
+    target = as_table("pi", pi, (-1, -1))
     target = as_policy("pi", target, *target.shape)
     behavior = as_policy("mu", mu, *target.shape)
     missing = np.argwhere((behavior == 0) & (target > 0))
@@ -85,15 +89,21 @@ def rho(pi: ArrayLike, mu: ArrayLike) -> Dense:
 
 def effective_sample_share(c: ArrayLike, d_mu: ArrayLike) -> float:
     """ESS/N = E_μ[c]² / E_μ[c²]: which share of a sample is left when it is weighted by c."""
-    ratio, behavior = np.asarray(c, dtype=np.float64), np.asarray(d_mu, dtype=np.float64)
+    ratio = as_table("c", c, (-1,))
+    behavior = as_vector("d_mu", d_mu, len(ratio))
     behavior = behavior / behavior.sum()
     return float((behavior @ ratio) ** 2 / (behavior @ ratio**2))
 
 
 def chi_squared(d: ArrayLike, d_mu: ArrayLike) -> float:
     """χ²(d‖d_μ) = Σ d²/d_μ - 1 for two probability vectors."""
-    first, second = np.asarray(d, dtype=np.float64), np.asarray(d_mu, dtype=np.float64)
+    first = as_table("d", d, (-1,))
+    second = as_vector("d_mu", d_mu, len(first))
     where = first > 0
     if (second[where] <= 0).any():
         return float("inf")
     return float((first[where] ** 2 / second[where]).sum() - 1.0)
+
+
+def _behavior(chain_pi: MarkovChain, d_mu: ArrayLike) -> Vector:
+    return as_occupancy("d_mu", d_mu, chain_pi.num_states, episodic=chain_pi.is_episodic)

@@ -65,10 +65,9 @@ def simulate(
         row = s_tm1 * mdp.num_actions + a_tm1
         place = np.searchsorted(within, before[row] + u_state, side="right")
         ended = (u_state >= rows[row]) & mdp.is_episodic
-        place = np.clip(place, kernel.indptr[row], np.maximum(kernel.indptr[row + 1] - 1, 0))
-        s_t = kernel.indices[place].astype(np.int64)
-        if ended.any():
-            s_t = np.where(ended, _draw(starts, u_start), s_t)
+        s_t = _draw(starts, u_start)
+        within_row = np.clip(place, kernel.indptr[row], kernel.indptr[row + 1] - 1)[~ended]
+        s_t[~ended] = kernel.indices[within_row]
         yield Transition(s_tm1, a_tm1, mdp.r[s_tm1, a_tm1], s_t, ended)
         s_tm1 = s_t
 

@@ -20,7 +20,7 @@ TOLERANCE = 1e-9
 
 def as_vector(name: str, value: ArrayLike, size: int) -> Vector:
     """A float64 vector of `size` finite entries."""
-    vector = np.asarray(value, dtype=np.float64)
+    vector = np.array(value, dtype=np.float64)
     if vector.shape != (size,):
         raise InputError(f"{name} has shape {vector.shape}, but ({size},) is needed")
     _check_finite(name, vector)
@@ -29,7 +29,7 @@ def as_vector(name: str, value: ArrayLike, size: int) -> Vector:
 
 def as_table(name: str, value: ArrayLike, shape: tuple[int, ...]) -> Dense:
     """A float64 array of `shape` with finite entries; -1 in `shape` stands for any length."""
-    table = np.asarray(value, dtype=np.float64)
+    table = np.array(value, dtype=np.float64)
     fits = table.ndim == len(shape) and all(
         want in (-1, have) for want, have in zip(shape, table.shape, strict=True)
     )
@@ -54,6 +54,16 @@ def as_policy(name: str, value: ArrayLike, num_states: int, num_actions: int) ->
     return policy
 
 
+def as_occupancy(name: str, value: ArrayLike, size: int, *, episodic: bool) -> Vector:
+    """What `MarkovChain.occupancy` returns: a distribution, or for episodes counts of visits."""
+    if not episodic:
+        return as_distribution(name, value, size)
+    visits = as_vector(name, value, size)
+    if (visits < 0).any():
+        raise InputError(f"{name} counts visits, but one entry is {visits.min():.6g}")
+    return visits
+
+
 def as_weights(name: str, value: ArrayLike, size: int) -> Vector:
     """A vector of `size` positive weights."""
     weights = as_vector(name, value, size)
@@ -61,9 +71,16 @@ def as_weights(name: str, value: ArrayLike, size: int) -> Vector:
         state = int(np.argmin(weights))
         raise InputError(
             f"{name} must be positive everywhere, but {name}[{state}] = {weights[state]:.6g}; "
-            "leave out the states that the behavior policy never visits"
+            "leave such states out"
         )
     return weights
+
+
+def check_count(name: str, value: int) -> int:
+    """A whole number of at least 1."""
+    if value < 1:
+        raise InputError(f"{name} must be at least 1, but it is {value}")
+    return int(value)
 
 
 def check_discount(name: str, value: float, *, below_one: bool = False) -> float:
@@ -102,6 +119,5 @@ def _check_finite(name: str, values: NDArray[np.float64]) -> None:
 
 
 def _frozen(array: NDArray[np.float64]) -> NDArray[np.float64]:
-    view = array.view()
-    view.flags.writeable = False
-    return view
+    array.flags.writeable = False
+    return array

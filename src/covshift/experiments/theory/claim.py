@@ -49,14 +49,15 @@ class Claim(Generic[CaseT]):
         count = self.cases if cases is None else cases
         violations = [self.violation(self.draw(rng)) for _ in range(count)]
         worst = float(np.max(violations))
-        violated = not worst <= self.tolerance
+        if not np.isfinite(worst):
+            raise FloatingPointError(f"a case of {self.id} has the violation {worst}")
         return Finding(
             id=self.id,
             statement=self.statement,
             hypothesis=self.hypothesis,
             cases=count,
             worst=worst,
-            holds=violated == self.refutes,
+            holds=worst > self.tolerance if self.refutes else worst <= self.tolerance,
         )
 
 

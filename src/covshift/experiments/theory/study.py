@@ -35,6 +35,7 @@ from covshift.experiments.theory.survey import (
 from covshift.report.page import render
 from covshift.report.plots import house_style, to_svg
 from covshift.report.progress import track
+from covshift.theory.validation import check_count
 from covshift.version import __version__
 
 
@@ -50,12 +51,13 @@ def run(out: Path, *, seed: int = 0, problems: int = 3000, console: Console) -> 
 
     Args:
         out: folder, made where it is missing; files of an earlier study are replaced.
-        seed: of all random cases.
+        seed: of the claims' cases and of the survey.
         problems: how many problems each generator of the survey draws.
         console: for the progress bars.
     """
-    if problems < 1:
-        raise InputError(f"problems must be at least 1, but it is {problems}")
+    check_count("problems", problems)
+    if seed < 0:
+        raise InputError(f"seed must not be negative, but it is {seed}")
     if out.exists() and not out.is_dir():
         raise InputError(f"{out} is a file; name a folder")
     out.mkdir(parents=True, exist_ok=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from covshift.experiments.theory.claim import Claim
+from covshift.experiments.theory.claims import cases
 from covshift.experiments.theory.claims.cases import (
     Case,
     continuing,
@@ -15,6 +17,7 @@ from covshift.experiments.theory.claims.cases import (
     relative,
     skewed,
     small,
+    with_transient,
 )
 from covshift.experiments.theory.survey import source_weighted_matrix
 from covshift.rules import epsilon_greedy_probabilities, n_step_cop_target
@@ -28,7 +31,9 @@ from covshift.theory import (
     expected_trace,
     induced_norm,
     spectral_radius,
+    uniform_policy,
 )
+from covshift.theory.examples import dirichlet
 from covshift.theory.validation import Vector
 
 
@@ -108,15 +113,22 @@ def _unsafe_for_value(case: Case) -> float:
     return spectral_radius(ProjectedOperator(problem.bellman, phi, d).on_weights()) - 1.0
 
 
-def trace_second_moment(epsilon: float, num_actions: int) -> float:
-    """E[ρ²|s] of an ε-greedy target policy under uniform behavior."""
-    pi = epsilon_greedy_probabilities(np.eye(num_actions)[0], epsilon)
-    return float((pi**2 * num_actions).sum())
+def _greedy(rng: np.random.Generator) -> Case:
+    """5 Dirichlet states, 6 actions; μ uniform, π ε-greedy with ε = 0.1 on random values."""
+    problem = dirichlet(rng, 5, 6)
+    pi = epsilon_greedy_probabilities(rng.standard_normal((5, 6)), 0.1)
+    return Case(replace(problem, pi=pi, mu=uniform_policy(problem.mdp)), 0.445, 1, rng)
 
 
-def _trace_variance(gamma: float) -> float:
-    """γ̂²E[ρ²|s] - 1 for 6 actions and ε = 0.1: positive where the trace's variance is infinite."""
-    return gamma**2 * trace_second_moment(0.1, 6) - 1.0
+def _trace_variance(case: Case, gamma: float) -> float:
+    """Growth of E[F²|s] a step, minus 1: positive where the trace's second moment is infinite.
+
+    D E[F²|·] follows x ↦ γ̂² (Σ_a μρ²P)ᵀ x + what the mean adds, which is bounded.
+    """
+    problem = case.problem
+    weights = problem.mu * problem.rho**2
+    second = np.einsum("sa,sat->st", weights, problem.mdp.dense_kernel())
+    return gamma**2 * spectral_radius(second) - 1.0
 
 
 def _invariants(case: Case) -> float:
@@ -152,16 +164,17 @@ def _n_step(case: Case, *, reverse: bool) -> float:
     return relative(total / problem.d_mu - operator.apply(c), c)
 
 
-SKEWED = "6 Dirichlet(0.2) states, 3 actions"
-RANDOM = "random MDPs (Dirichlet and Garnet, 2–8 states), γ̂ < 1"
+RANDOM = cases.RANDOM + ", γ̂ < 1"
+TRANSIENT = RANDOM + ", π with or without a transient state"
+GREEDY = "5 Dirichlet states, 6 actions, uniform μ, ε-greedy π with ε = 0.1"
 EPISODIC = "random episodic MDPs, any start distribution, γ̂ < 1"
 
 CLAIMS: list[Claim[Any]] = [
     Claim(
         "B1-modulus",
         "‖γ̂Y‖_ν ≤ √(γ̂(1 - κ)) < 1 for ν = d_μ/c and every γ̂ < 1.",
-        RANDOM,
-        continuing,
+        TRANSIENT,
+        with_transient,
         _dual_norm,
     ),
     Claim(
@@ -190,7 +203,7 @@ CLAIMS: list[Claim[Any]] = [
     Claim(
         "B1-source-expands",
         "Refuted: drawing transitions ∝ c(s) at the source keeps even the tabular operator stable.",
-        SKEWED + ", γ̂ = 0.99",
+        cases.SKEWED + ", γ̂ = 0.99",
         skewed,
         _source_weighted,
         refutes=True,
@@ -199,7 +212,7 @@ CLAIMS: list[Claim[Any]] = [
     Claim(
         "B1-uniform-keeps-scale",
         "Uniform weights with a bias feature keep E_μ[ĉ] = 1.",
-        RANDOM + ", a bias and one normal feature, γ̂ = 0.9999",
+        cases.RANDOM + ", a bias and one normal feature, γ̂ = 0.9999",
         continuing,
         lambda case: _collapse(case, dual=False),
         tolerance=1e-5,
@@ -208,7 +221,7 @@ CLAIMS: list[Claim[Any]] = [
     Claim(
         "B1-collapse",
         "Refuted: so do 1/c weights. As γ̂ → 1 the scale of ĉ collapses.",
-        RANDOM + ", a bias and one normal feature, γ̂ = 0.9999",
+        cases.RANDOM + ", a bias and one normal feature, γ̂ = 0.9999",
         continuing,
         lambda case: _collapse(case, dual=True),
         refutes=True,
@@ -240,7 +253,7 @@ CLAIMS: list[Claim[Any]] = [
     Claim(
         "B2-small-discount",
         "Refuted: any γ̂ is. At γ̂ = 0.05 projected TD under d̂_π can diverge.",
-        SKEWED + ", 2 normal features, γ = 0.99",
+        cases.SKEWED + ", 2 normal features, γ = 0.99",
         skewed,
         _unsafe_for_value,
         refutes=True,
@@ -251,28 +264,28 @@ CLAIMS: list[Claim[Any]] = [
         "B2-trace-variance",
         "Refuted: the follow-on trace has finite variance at γ̂ = 0.446 (uniform μ, 6 actions, "
         "ε = 0.1).",
-        "γ̂ = 0.446",
-        lambda rng: 0.446,
-        _trace_variance,
+        GREEDY + ", γ̂ = 0.446",
+        _greedy,
+        lambda case: _trace_variance(case, 0.446),
         refutes=True,
         tolerance=0.0,
-        cases=1,
+        cases=50,
     ),
     Claim(
         "B2-trace-threshold",
         "At γ̂ = 0.444 its second moment is still finite there.",
-        "γ̂ = 0.444",
-        lambda rng: 0.444,
-        _trace_variance,
+        GREEDY + ", γ̂ = 0.444",
+        _greedy,
+        lambda case: _trace_variance(case, 0.444),
         tolerance=0.0,
-        cases=1,
+        cases=50,
         broken_by="B2-trace-variance",
     ),
     Claim(
         "B3-invariants",
         "E_μ[c] = 1, E_π[c] ≥ 1 and E_{d̂_π}[c] = N/ESS, for every γ̂.",
-        RANDOM,
-        continuing,
+        TRANSIENT,
+        with_transient,
         _invariants,
         broken_by="B3-below-one",
     ),

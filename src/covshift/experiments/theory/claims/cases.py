@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from covshift.theory import FiniteMDP
 from covshift.theory.examples import Problem, dirichlet, episodic, garnet
 from covshift.theory.validation import Dense, Vector
 
@@ -57,6 +58,31 @@ def continuing(rng: np.random.Generator) -> Case:
             return Case(problem, _ratio_discount(rng), int(rng.integers(1, 6)), rng)
 
 
+def with_transient(rng: np.random.Generator) -> Case:
+    """As `continuing`, but in half of the cases π never enters the last state, which μ does.
+
+    Only the last action leads there, and π never takes it.
+    """
+    case = continuing(rng)
+    if rng.random() < 0.5:
+        return case
+    kernel = case.problem.mdp.dense_kernel().copy()
+    kernel[:, :, -1] = 0.0
+    kernel[:, :, 0] += 1.0 - kernel.sum(axis=2)
+    kernel[:, -1] = 0.0
+    kernel[:, -1, -1] = 1.0
+    kernel[-1, :, :] = 0.0
+    kernel[-1, :, 0] = 1.0
+    kernel[0, 0] = np.append(np.full(kernel.shape[0] - 1, 1.0 / (kernel.shape[0] - 1)), 0.0)
+    pi = case.problem.pi.copy()
+    pi[:, 0] += pi[:, -1]
+    pi[:, -1] = 0.0
+    problem = replace(case.problem, mdp=FiniteMDP(kernel, case.problem.mdp.r), pi=pi)
+    if problem.chain_pi.mixing_rate() > 0.999 or len(problem.chain_mu.recurrent_classes()) > 1:
+        return with_transient(rng)
+    return replace(case, problem=problem) if (problem.d_mu > 1e-9).all() else with_transient(rng)
+
+
 def skewed(rng: np.random.Generator) -> Case:
     """6 Dirichlet(0.2) states, 3 actions: nearly deterministic, so that π and μ are far apart."""
     return Case(dirichlet(rng, 6, 3, concentration=0.2), 0.99, 1, rng)
@@ -91,6 +117,10 @@ def paths(problem: Problem, num_steps: int) -> Iterator[tuple[float, list[int], 
                 probability *= problem.mu[s_tm1, a_tm1] * kernel[s_tm1, a_tm1, s_t]
             if probability > 0:
                 yield probability, list(states), list(actions)
+
+
+RANDOM = "random MDPs (Dirichlet and Garnet, 2–8 states)"
+SKEWED = "6 Dirichlet(0.2) states, 3 actions"
 
 
 def relative(difference: ArrayLike, scale: ArrayLike) -> float:

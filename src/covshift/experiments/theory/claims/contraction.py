@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from covshift.experiments.theory.claim import Claim
-from covshift.experiments.theory.claims.cases import Case, continuing, skewed
+from covshift.experiments.theory.claims.cases import RANDOM, SKEWED, Case, continuing, skewed
 from covshift.experiments.theory.claims.convergence import steps_to_converge
 from covshift.theory import (
     CopOperator,
@@ -38,8 +38,7 @@ def _printed_bound(case: Case) -> float:
 def _transient(case: Case) -> float:
     """1 where the printed bound is infinite although K is finite."""
     d_mu = case.weighting()
-    size = len(d_mu)
-    leads_to_first = MarkovChain(np.eye(size)[np.zeros(size, dtype=int)])
+    leads_to_first = _leads_to_first(len(d_mu))
     printed = printed_concentration_bound(leads_to_first.stationary(), d_mu)
     return float(np.isinf(printed) and np.isfinite(concentration(leads_to_first, d_mu)))
 
@@ -77,22 +76,33 @@ def _expands(case: Case) -> float:
     return float(np.abs(np.linalg.eigvals(projected.on_weights())).max()) - 1.0
 
 
-def _printed_exponent(case: Case) -> float:
-    """1 minus the norm at a γ̂ above K^(-n/2): positive where that γ̂ contracts all the same."""
-    problem, n = case.problem, 3
-    k = concentration(problem.chain_pi, problem.d_mu, n)
-    gamma = 0.5 * (k ** (-n / 2.0) + safe_ratio_discount(k, n))
-    return 1.0 - problem.cop.discounted(gamma).power(n).induced_norm(problem.d_mu)
+def _threshold(case: Case, *, printed: bool) -> float:
+    """How far the norm of Y_γ̂ⁿ is from 1 at the threshold, where Lemma 3 is tight.
+
+    That is where every state leads to the first: ‖Yⁿ‖² = K = 1/d_μ(first).
+    """
+    d_mu, n = case.weighting(), 3
+    chain = _leads_to_first(len(d_mu))
+    k = concentration(chain, d_mu, n)
+    gamma = k ** (-n / 2.0) if printed else safe_ratio_discount(k, n)
+    return abs(CopOperator(chain, d_mu).discounted(gamma).power(n).induced_norm(d_mu) - 1.0)
 
 
-SKEWED = "6 Dirichlet(0.2) states, 3 actions"
-RANDOM = "random MDPs (Dirichlet and Garnet, 2–8 states), n from 1 to 5"
+def _leads_to_first(size: int) -> MarkovChain:
+    return MarkovChain(np.eye(size)[np.zeros(size, dtype=int)])
+
+
+def _periodic_limit(case: Case) -> float:
+    """How far K_n stays from max d_π/d_μ on a 2-cycle."""
+    chain, d_mu = MarkovChain(np.array([[0.0, 1.0], [1.0, 0.0]])), case.rng.dirichlet(np.ones(2))
+    return abs(concentration(chain, d_mu, 1001) - concentration_limit(chain, d_mu))
+
 
 CLAIMS = [
     Claim(
         "lemma-3",
         "‖Yⁿ‖²_{d_μ} ≤ K_n and 1 ≤ K_n ≤ 1/min d_μ (E6).",
-        RANDOM,
+        RANDOM + ", n from 1 to 5",
         continuing,
         _lemma_3,
     ),
@@ -121,6 +131,17 @@ CLAIMS = [
         continuing,
         _limit,
         tolerance=1e-6,
+        broken_by="lemma-3-periodic",
+    ),
+    Claim(
+        "lemma-3-periodic",
+        "Refuted: so it does on a periodic chain.",
+        "a 2-cycle, random d_μ",
+        continuing,
+        _periodic_limit,
+        refutes=True,
+        tolerance=1e-2,
+        cases=50,
     ),
     Claim(
         "E7-on-policy",
@@ -141,7 +162,7 @@ CLAIMS = [
     Claim(
         "theorem-4",
         "For γ̂ < K_n^(-1/(2n)), Y_γ̂ⁿ and Π_{d_μ}Y_γ̂ⁿ contract in the d_μ norm.",
-        RANDOM + ", random features",
+        RANDOM + ", n from 1 to 5, random features",
         continuing,
         _theorem_4,
         broken_by="theorem-4-needs-small-discount",
@@ -157,12 +178,20 @@ CLAIMS = [
         cases=1000,
     ),
     Claim(
-        "E8-exponent",
-        "Refuted: the threshold is K^(-1/2·n). Larger γ̂ still contract; it is K^(-1/(2n)).",
-        RANDOM + ", n = 3",
+        "E8-sharp",
+        "K_n^(-1/(2n)) is sharp: where Lemma 3 is tight, the norm of Y_γ̂ⁿ is 1 there.",
+        "every state leads to the first, random d_μ, n = 3",
         continuing,
-        _printed_exponent,
+        lambda case: _threshold(case, printed=False),
+        broken_by="E8-exponent",
+    ),
+    Claim(
+        "E8-exponent",
+        "Refuted: the threshold is K_n^(-n/2), as K^(-1/2n) reads. There the norm is far below 1.",
+        "every state leads to the first, random d_μ, n = 3",
+        continuing,
+        lambda case: _threshold(case, printed=True),
         refutes=True,
-        tolerance=1e-3,
+        tolerance=1e-2,
     ),
 ]

@@ -140,6 +140,7 @@ CLAIMS = [
         RANDOM,
         linear_case,
         lambda case: _bias(case, "one_sided"),
+        broken_by="single-sample",
     ),
     Claim(
         "one-sided-variance",

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from covshift.experiments.theory.claim import Claim
+from covshift.experiments.theory.claims import cases
 from covshift.experiments.theory.claims.cases import Case, continuing, relative
 from covshift.theory import (
     CopOperator,
@@ -86,7 +87,7 @@ def _bias_keeps_mean(case: Case) -> float:
 
 
 def _not_zero_nor_infinite(case: Case) -> float:
-    """The smallest norm over the last of 3000 iterates of Π_{d_μ}Y with a bias, if bounded."""
+    """The size of the 3000th iterate of Π_{d_μ}Y with a bias, if it is bounded."""
     problem = case.problem
     matrix = ProjectedOperator(problem.cop, case.features(bias=True), problem.d_mu).as_matrix()
     iterate = np.linalg.matrix_power(matrix, 3000) @ np.ones(len(matrix))
@@ -163,7 +164,7 @@ def _division_instead(case: Case) -> float:
     return relative(w / mean - projected, w)
 
 
-RANDOM = "random MDPs (Dirichlet and Garnet, 2–8 states), random features"
+RANDOM = cases.RANDOM + ", random features"
 
 CLAIMS: list[Claim[Any]] = [
     Claim(
@@ -177,7 +178,7 @@ CLAIMS: list[Claim[Any]] = [
     ),
     Claim(
         "E11-symmetric",
-        "Y is symmetric exactly where P_π is reversible under d_μ², and then d_π ∝ d_μ².",
+        "Y is symmetric where P_π is reversible under d_μ², and then d_π ∝ d_μ².",
         "chains reversible under d_μ²",
         _symmetric,
         _symmetric_means,

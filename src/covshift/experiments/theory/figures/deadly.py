@@ -67,7 +67,7 @@ def draw(num_steps: int = 20_000, num_seeds: int = 50) -> Exhibit:
         "0 with the exact ratio and with one learned from the same stream and normalized; with the ratio "
         f"learned at γ̂ = 0.99 it stays bounded but is at {at_end['c·ρ, c learned with γ̂ = 0.99']:.1g} still "
         "after these steps, since the noise of the one state that matters is multiplied by ρ = 7. TDC is stable "
-        "and stops at a nonzero value. Middle: on Kolter's chain the fixed point under d_μ has a pole although "
+        f"and creeps, at {at_end['TDC']:.2f} after these steps. Middle: on Kolter's chain the fixed point under d_μ has a pole although "
         "V^π is almost representable; the discounted ratio moves the distribution to d_π and removes it. "
         "Right: the same from samples, at the pole, where TD under d_μ has nothing to converge to.",
         figure,

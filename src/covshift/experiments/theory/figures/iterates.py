@@ -36,7 +36,7 @@ def draw(seed: int = 0, problems: int = 3000) -> Exhibit:
         "others: diverges": ProjectedOperator(problem.cop, phi, problem.d_mu),
         "d = d_μ with a bias: neither": ProjectedOperator(problem.cop, biased, problem.d_mu),
     }.items():
-        left.semilogy(_norms(operator, problem.d_mu, None), label=label)
+        left.semilogy(_norms(operator, operator.d, None), label=label)
     left.set(title="Undiscounted: Π_d Y", xlabel="iteration", ylabel="‖c‖ in the d_μ norm")
 
     cases = {"an oscillating problem": oscillating(rng), "a typical problem": two_features(rng)}
