@@ -81,7 +81,7 @@ def main() -> None:
     rows = read_manifest(folder)["totals"]["rows"]
     print(f"\n{rows:,} rows of Pong: {folder_bytes(folder) / 1e6:,.0f} MB in files,", end=" ")
     print(
-        f"{after - before:,.0f} MiB resident after a draw from all of it (imports {before:,.0f} MiB)"
+        f"{own:,.0f} MiB of memory, {mapped:,.0f} MiB of mapped files after a draw from all of it"
     )
     print(f"The same frames raw: {rows * FRAME / 1e6:,.0f} MB")
 
