@@ -67,18 +67,22 @@ def test_killed_collections_go_on_to_the_same_bytes(tmp_path: Path) -> None:
     command = [sys.executable, "-c", SCRIPT]
     subprocess.run([*command, str(tmp_path / "whole")], check=True)
     rng = np.random.default_rng(0)
-    kills = 0
-    for _ in range(30):
-        process = subprocess.Popen([*command, str(tmp_path / "killed")])
-        try:
-            process.wait(timeout=float(rng.uniform(0.8, 2.2)))
+    kills, killed = 0, tmp_path / "killed"
+    while True:
+        # Each run is killed at a random moment after it has finished one more shard, or earlier.
+        before = len(list(killed.glob("shard-*.arrow")))
+        goal = before + int(rng.integers(0, 2))
+        process = subprocess.Popen([*command, str(killed)])
+        while process.poll() is None and len(list(killed.glob("shard-*.arrow"))) < max(goal, 1):
+            time.sleep(0.002)
+        time.sleep(float(rng.uniform(0, 0.3)))
+        if process.poll() is not None:
             break
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-            kills += 1
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        kills += 1
     assert process.returncode == 0
-    assert kills > 0
+    assert kills > 3
     assert digest(tmp_path / "killed") == digest(tmp_path / "whole")
 
 

@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         place = f"{error.filename}: " if error.filename else ""
         _fail(f"{place}{error.strerror or error}", 1)
     except KeyboardInterrupt:
-        _fail("interrupted; what was finished is kept, and the same command starts again", 130)
+        _fail("interrupted; what was finished is kept, and the same command goes on", 130)
 
 
 def _fail(message: str, status: int) -> None:

@@ -8,9 +8,11 @@ parallel, with the same bytes as a result.
 from __future__ import annotations
 
 import importlib.metadata
+import json
+import signal
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, final
 
@@ -170,7 +172,7 @@ class Collector:
                     "episodes": int(initial.sum()),
                 }
             )
-        for path in self.out.glob("shard-*.arrow"):
+        for path in [*self.out.glob("shard-*.arrow"), *self.out.glob("*.partial")]:
             if path.name not in {shard["file"] for shard in shards}:
                 path.unlink()
         totals = {
@@ -257,8 +259,9 @@ def collect(request: Request, out: Path, *, workers: int = 1, progress: Progress
         while sum(counts) < request.transitions:
             counts.append(collector.make_shard(len(counts), codec, progress))
     else:
-        with ProcessPoolExecutor(workers) as pool:
-            for count in pool.map(_make_shard_in_worker, _jobs(request, out)):
+        # Leaving the block ends the workers, also those whose shard is not needed any more.
+        with get_context("spawn").Pool(workers, initializer=_ignore_interrupts) as pool:
+            for count in pool.imap(_make_shard_in_worker, _jobs(request, out)):
                 counts.append(count)
                 progress(count)
                 if sum(counts) >= request.transitions:
@@ -272,6 +275,11 @@ def _jobs(request: Request, out: Path) -> Iterator[tuple[Request, Path, int]]:
     smallest = request.stream_quota * request.envs
     for index in range(-(-request.transitions // smallest)):
         yield request, out, index
+
+
+def _ignore_interrupts() -> None:
+    """Ctrl-C is for the process that started the workers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _make_shard_in_worker(job: tuple[Request, Path, int]) -> int:
@@ -419,8 +427,6 @@ class _StreamWriter:
 
 
 def _same_request(found: str, wanted: dict[str, Any]) -> bool:
-    import json
-
     try:
         manifest = json.loads(found)
     except ValueError:
