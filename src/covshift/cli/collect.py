@@ -46,7 +46,7 @@ class Collect:
         """Collects, with progress."""
         from rich.console import Console
 
-        from covshift.data.collection import Collector, Request, collect
+        from covshift.data.collection import Collector, Request
         from covshift.report.progress import counter
 
         request = Request(
@@ -60,7 +60,7 @@ class Collect:
                 f"{self.transitions:,} transitions of {self.env}: about {size:,.1f} MiB in {self.out}"
             )
             with counter(Console(), "transitions", self.transitions) as advance:
-                collect(request, self.out, workers=self.workers, progress=advance)
+                collector.collect(workers=self.workers, progress=advance)
         print(
             f"The dataset is complete: {self.out} (look at it with covshift data info {self.out})"
         )

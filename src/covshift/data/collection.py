@@ -185,6 +185,25 @@ class Collector:
             names.append(DICTIONARY)
         write_checksums(self.out, sorted(names))
 
+    def collect(self, *, workers: int = 1, progress: Progress) -> None:
+        """Makes every shard that is missing, and finishes; see the function of this name."""
+        codec = self.prepare()
+        if self.is_finished():
+            return
+        counts: list[int] = []
+        if workers <= 1:
+            while sum(counts) < self.request.transitions:
+                counts.append(self.make_shard(len(counts), codec, progress))
+        else:
+            # Leaving the block ends the workers, also those whose shard is not needed any more.
+            with get_context("spawn").Pool(workers, initializer=_ignore_interrupts) as pool:
+                for count in pool.imap(_make_shard_in_worker, _jobs(self.request, self.out)):
+                    counts.append(count)
+                    progress(count)
+                    if sum(counts) >= self.request.transitions:
+                        break
+        self.finish(counts, codec)
+
     def _manifest(self) -> dict[str, Any]:
         request = asdict(self.request)
         request["policies"] = [policy.description() for policy in self.policies]
@@ -250,23 +269,7 @@ def collect(request: Request, out: Path, *, workers: int = 1, progress: Progress
         workers: processes that make shards; the result does not depend on it.
         progress: called with the number of new transitions.
     """
-    collector = Collector(request, out)
-    codec = collector.prepare()
-    if collector.is_finished():
-        return out
-    counts: list[int] = []
-    if workers <= 1:
-        while sum(counts) < request.transitions:
-            counts.append(collector.make_shard(len(counts), codec, progress))
-    else:
-        # Leaving the block ends the workers, also those whose shard is not needed any more.
-        with get_context("spawn").Pool(workers, initializer=_ignore_interrupts) as pool:
-            for count in pool.imap(_make_shard_in_worker, _jobs(request, out)):
-                counts.append(count)
-                progress(count)
-                if sum(counts) >= request.transitions:
-                    break
-    collector.finish(counts, codec)
+    Collector(request, out).collect(workers=workers, progress=progress)
     return out
 
 
