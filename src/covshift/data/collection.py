@@ -17,12 +17,10 @@ from pathlib import Path
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from covshift.config.environment import EnvOptions
 from covshift.data.format import (
     CHECKSUMS,
-    COLUMNS,
     DICTIONARY,
     EPISODES_PER_SHARD,
     FORMAT_VERSION,
@@ -37,14 +35,14 @@ from covshift.data.format import (
     write_shard,
 )
 from covshift.data.frames import FrameCodec, encoding_of, train_dictionary
-from covshift.data.policies import Policy, parse_policy
+from covshift.data.policies import parse_policy
+from covshift.data.recording import Runner, StreamWriter
 from covshift.envs import Streams, make_streams
 from covshift.errors import InputError
 from covshift.version import __version__
 
 SHARD_TRANSITIONS = 131_072
 DICTIONARY_FRAMES = 4_000
-_POLICY_DRAWS = 512
 
 Progress = Callable[[int], None]
 
@@ -222,13 +220,24 @@ class Collector:
             "versions": _versions(),
         }
 
+    @property
+    def stack(self) -> int:
+        """How many newest observations make a state: the option for games, else 1."""
+        return self.request.options.frame_stack if self.request.env.startswith("ALE/") else 1
+
+    def _runner(self, streams: Streams, shard: int) -> Runner:
+        generators = [
+            np.random.default_rng([self.request.seed, shard, k]) for k in range(self.request.envs)
+        ]
+        return Runner(streams, self.policies, generators, self.stack)
+
     def _make_streams(self, num_streams: int = 1) -> Streams:
         return make_streams(self.request.env, self.request.options, num_streams)
 
     def _sample_frames(self, count: int = DICTIONARY_FRAMES) -> list[bytes]:
         """Frames of episodes that no shard holds, under the same policies."""
         streams = self._make_streams(self.request.envs)
-        runner = _Runner(self.request, self.policies, streams, stream_key=(2**31,))
+        runner = self._runner(streams, 2**31)
         frames: list[bytes] = []
         for step in runner.steps():
             frames += [observation.tobytes() for observation in step.arrived]
@@ -239,8 +248,8 @@ class Collector:
 
     def _run(self, index: int, codec: FrameCodec, progress: Progress) -> Rows:
         streams = self._make_streams(self.request.envs)
-        runner = _Runner(self.request, self.policies, streams, stream_key=(index,))
-        writers = [_StreamWriter(codec, stream) for stream in range(self.request.envs)]
+        runner = self._runner(streams, index)
+        writers = [StreamWriter(codec, stream) for stream in range(self.request.envs)]
         quota = self.request.stream_quota
         for step in runner.steps():
             running = 0
@@ -289,144 +298,6 @@ def _make_shard_in_worker(job: tuple[Request, Path, int]) -> int:
     request, out, index = job
     collector = Collector(request, out)
     return collector.make_shard(index, collector.codec(), lambda _: None)
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class _Acted:
-    """A step of all streams with what was done and what it led to."""
-
-    observation: NDArray[Any]
-    action: NDArray[np.int64]
-    mu: NDArray[np.float64]
-    policy: NDArray[np.int64]
-    arrived: NDArray[Any]
-    reward: NDArray[np.float64]
-    terminated: NDArray[np.bool_]
-    truncated: NDArray[np.bool_]
-    life_lost: NDArray[np.bool_]
-
-
-class _Runner:
-    """Runs the policies; each stream draws from a generator of its own."""
-
-    def __init__(
-        self,
-        request: Request,
-        policies: list[Policy],
-        streams: Streams,
-        stream_key: tuple[int, ...],
-    ) -> None:
-        self._request, self._policies, self._streams = request, policies, streams
-        self._generators = [
-            np.random.default_rng([request.seed, *stream_key, k]) for k in range(request.envs)
-        ]
-        self._needs = any(policy.needs_observations for policy in policies)
-
-    def steps(self) -> Iterator[_Acted]:
-        seeds = np.array([rng.integers(2**31 - 1) for rng in self._generators])
-        current = self._streams.reset(seeds)
-        chosen = self._choose(np.zeros(len(seeds), dtype=np.int64), np.ones(len(seeds), dtype=bool))
-        stack = self._restack(None, current, np.ones(len(seeds), dtype=bool))
-        index = 0
-        while True:
-            if index % _POLICY_DRAWS == 0:
-                draws = np.stack([rng.random(_POLICY_DRAWS) for rng in self._generators], axis=1)
-            probabilities = self._probabilities(stack, chosen)
-            below = np.cumsum(probabilities, axis=1) <= draws[index % _POLICY_DRAWS][:, None]
-            action = np.minimum(below.sum(axis=1), probabilities.shape[1] - 1)
-            step = self._streams.step(action)
-            ended = step.terminated | step.truncated
-            yield _Acted(
-                current,
-                action,
-                probabilities[np.arange(len(action)), action],
-                chosen.copy(),
-                step.arrived,
-                step.reward,
-                step.terminated,
-                step.truncated,
-                step.life_lost,
-            )
-            current = step.current
-            chosen = self._choose(chosen, ended)
-            stack = self._restack(stack, current, ended)
-            index += 1
-
-    def _choose(self, chosen: NDArray[np.int64], anew: NDArray[np.bool_]) -> NDArray[np.int64]:
-        if len(self._policies) == 1:
-            return chosen
-        chosen = chosen.copy()
-        for k in np.flatnonzero(anew):
-            chosen[k] = self._generators[k].integers(len(self._policies))
-        return chosen
-
-    def _probabilities(self, stack: NDArray[Any], chosen: NDArray[np.int64]) -> NDArray[np.float64]:
-        if len(self._policies) == 1:
-            return self._policies[0].probabilities(stack)
-        every = np.stack([policy.probabilities(stack) for policy in self._policies])
-        return np.asarray(every[chosen, np.arange(len(chosen))])
-
-    def _restack(
-        self, stack: NDArray[Any] | None, current: NDArray[Any], anew: NDArray[np.bool_]
-    ) -> NDArray[Any]:
-        """What policies see: for games the newest frames, oldest first, zeros before the first."""
-        depth = self._request.options.frame_stack
-        if not (self._needs and self._request.env.startswith("ALE/")):
-            return current
-        if stack is None:
-            stack = np.zeros((len(current), depth, *current.shape[1:]), dtype=current.dtype)
-        stack = np.concatenate([stack[:, 1:], current[:, None]], axis=1)
-        stack[anew, :-1] = 0
-        return stack
-
-
-class _StreamWriter:
-    """The rows of one stream, as they come."""
-
-    def __init__(self, codec: FrameCodec, stream: int) -> None:
-        self._codec, self._stream = codec, stream
-        self._rows: list[tuple[Any, ...]] = []
-        self._blobs: list[bytes] = []
-        self._arrival: tuple[Any, ...] | None = None
-        self.transitions = 0
-        self.episodes = 0
-
-    @property
-    def at_start(self) -> bool:
-        """Whether the next row starts an episode."""
-        return self._arrival is None
-
-    def add(self, step: _Acted, k: int) -> None:
-        if self._arrival is None:
-            self._arrival = (0.0, False, False, False, True)
-            self._blobs.append(self._codec.encode(step.observation[k]))
-            self.episodes += 1
-        episode = self.episodes - 1
-        self._rows.append((step.action[k], step.mu[k], step.policy[k], *self._arrival, episode))
-        self._arrival = (
-            step.reward[k],
-            step.terminated[k],
-            step.truncated[k],
-            step.life_lost[k],
-            False,
-        )
-        self._blobs.append(self._codec.encode(step.arrived[k]))
-        self.transitions += 1
-        if step.terminated[k] or step.truncated[k]:
-            self._rows.append((-1, np.nan, step.policy[k], *self._arrival, episode))
-            self._arrival = None
-
-    def rows(self, first_episode: int) -> Rows:
-        names = [name for name in COLUMNS if name != "stream"]
-        by_column = zip(*self._rows, strict=True)
-        columns = {
-            name: np.array(values, dtype=COLUMNS[name].to_pandas_dtype())
-            for name, values in zip(names, by_column, strict=True)
-        }
-        columns["episode"] += first_episode
-        columns["stream"] = np.full(len(self._rows), self._stream, dtype=np.int16)
-        return Rows(columns, self._blobs)
 
 
 def _same_request(found: str, wanted: dict[str, Any]) -> bool:
