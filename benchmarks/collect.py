@@ -1,6 +1,6 @@
 """Agent steps a second of `collect`, over what the bare vector environment does in the same run.
 
-    python benchmarks/collect.py [--env ALE/Pong-v5] [--transitions 65536] [--repeats 3]
+    python benchmarks/collect.py [--env ALE/Pong-v5] [--transitions 262144] [--repeats 3]
 
 Bare: ALE's vector environment with the same protocol and 8 streams, uniform actions, nothing kept. Ours:
 the whole of `collect` into a temporary folder, with dictionary, compression, checksums and files; the
@@ -34,25 +34,23 @@ def bare(env: str, transitions: int, num_streams: int = 8) -> float:
     return rate
 
 
-def ours(env: str, transitions: int, workers: int) -> float:
+def ours(env: str, transitions: int) -> float:
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
-        request = Request(env, transitions, shard_transitions=-(-transitions // workers))
-        collect(request, Path(folder), workers=workers, progress=lambda _: None)
+        collect(Request(env, transitions), Path(folder), progress=lambda _: None)
         return transitions / (time.perf_counter() - start)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--env", default="ALE/Pong-v5")
-    parser.add_argument("--transitions", type=int, default=131_072)
+    parser.add_argument("--transitions", type=int, default=262_144)
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
-    rates: dict[str, list[float]] = {"bare": [], "collect": [], "collect --workers 2": []}
+    rates: dict[str, list[float]] = {"bare": [], "collect": []}
     for _ in range(options.repeats):
         rates["bare"].append(bare(options.env, options.transitions))
-        rates["collect"].append(ours(options.env, options.transitions, 1))
-        rates["collect --workers 2"].append(ours(options.env, options.transitions, 2))
+        rates["collect"].append(ours(options.env, options.transitions))
     print(f"{options.env}, {options.transitions} transitions, {options.repeats} repeats\n")
     print("| side | agent steps/s (median) | over bare |")
     print("|---|---:|---:|")

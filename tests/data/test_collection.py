@@ -142,7 +142,8 @@ def test_atari_frames_and_stacks_are_those_of_the_emulator(tmp_path: Path) -> No
         "breakout", 1, repeat_action_probability=0.25, noop_max=0, use_fire_reset=False,
         reward_clipping=False, autoreset_mode=_same_step(),
     )  # fmt: skip
-    seed = np.random.default_rng([0, 0, 0]).integers(2**31 - 1)
+    sequence = np.random.SeedSequence(0, spawn_key=(0, 0))
+    seed = np.random.default_rng(sequence).integers(2**31 - 1)
     observation, _ = env.reset(seed=np.array([seed]))
     stop = int(np.flatnonzero(column["stream"] == 0)[-1])
     for row in range(stop):
@@ -213,6 +214,20 @@ def test_a_folder_of_another_make_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "full" / "letter.txt").write_text("dear")
     with pytest.raises(InputError, match="is not empty and holds no dataset"):
         collect(WALK, tmp_path / "full", progress=lambda _: None)
+
+
+def test_a_first_file_that_was_cut_off_does_not_stand_in_the_way(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "manifest.partial").write_text("{")
+    run(WALK, tmp_path / "a")
+
+
+def test_a_worker_that_dies_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "deadly.py").write_text("import os\ndef policy(o):\n    os._exit(1)\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    request = Request("covshift/RandomWalk-v0", 500, ("deadly:policy",), shard_transitions=100)
+    with pytest.raises(InputError, match="a worker was killed; the same command goes on"):
+        collect(request, tmp_path / "a", workers=2, progress=lambda _: None)
 
 
 def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

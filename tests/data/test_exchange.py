@@ -64,6 +64,27 @@ def test_arrays_become_a_dataset(tmp_path: Path) -> None:
     np.testing.assert_array_equal(batch.truncated_t, [False, False, True])
 
 
+def test_other_byte_orders_are_converted(tmp_path: Path) -> None:
+    given = arrays() | {"observations": arrays()["observations"].astype(">f4")}
+    np.savez(tmp_path / "x.npz", **given)  # type: ignore[arg-type]
+    import_npz(tmp_path / "x.npz", tmp_path / "a")
+    np.testing.assert_array_equal(Store.open(tmp_path / "a").states(np.arange(5)).ravel(), range(5))
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 not really a zip", b"\x93NUMPY"])
+def test_files_that_are_no_arrays_are_one_sentence(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "x.npz").write_bytes(content)
+    with pytest.raises(InputError, match=r"cannot be read as \.npz"):
+        import_npz(tmp_path / "x.npz", tmp_path / "a")
+
+
+def test_the_number_of_actions_may_be_told(tmp_path: Path) -> None:
+    without = {name: values for name, values in arrays().items() if name != "mu"}
+    np.savez(tmp_path / "x.npz", **without)  # type: ignore[arg-type]
+    import_npz(tmp_path / "x.npz", tmp_path / "a", "uniform", num_actions=4)
+    assert (Store.open(tmp_path / "a").gather(np.array([0, 1, 3])).mu_tm1 == 0.25).all()
+
+
 def test_mu_may_come_from_a_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     without = {name: values for name, values in arrays().items() if name != "mu"}
     np.savez(tmp_path / "x.npz", **without)  # type: ignore[arg-type]
@@ -89,12 +110,17 @@ def test_mu_may_come_from_a_policy(tmp_path: Path, capsys: pytest.CaptureFixture
     [
         (
             {"rewards": np.array([9.0, np.nan, np.inf, 9.0, 3.0])},
-            "episode 0: 2 rewards are not finite",
+            "episode 0: 2 rewards are not finite numbers",
         ),
         ({"mu": np.array([0.5, 0.0, 0.0, 1.0, 0.0])}, "episode 0: 1 actions have no probability"),
         ({"actions": np.zeros(4)}, "actions has 4 rows, but observations has 5"),
         ({"truncated": np.zeros(5, bool)}, "the last row must end an episode"),
         ({"rewards": None}, "lacks rewards"),
+        ({"rewards": np.array([9.0, 1e300, 2.0, 9.0, 3.0])}, "1 rewards are not finite numbers"),
+        ({"actions": np.array([0, 70_000, 0, 1, 0])}, "the first is 70000 at step 1"),
+        ({"actions": np.array([-1, 1, 0, 1, 0])}, "the first is -1 at step 0"),
+        ({"actions": np.array([0.5, 1, 0, 1, 0])}, "actions must be whole numbers"),
+        ({"actions": np.zeros((5, 2), int)}, r"actions has shape \(5, 2\), but one axis is needed"),
     ],
 )
 def test_bad_arrays_are_refused(

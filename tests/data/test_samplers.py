@@ -58,6 +58,31 @@ def test_the_law_by_hand() -> None:
     np.testing.assert_allclose(sampler.probabilities([0, 1]), [0.25, 0.75])
 
 
+def test_rows_that_cannot_be_drawn_have_probability_zero() -> None:
+    sampler = prioritized(uniform_share=0.5)
+    np.testing.assert_array_equal(sampler.probabilities([70, 5, 29]), [0.0, 0.0, 0.0])
+    never = prioritized(floor=0.0, tempering=0.0)
+    never.update([25], [0.0])
+    assert never.probabilities([25])[0] == 0.0
+    assert 25 not in np.concatenate([never.sample(64) for _ in range(50)])
+
+
+def test_each_draw_comes_from_its_own_stratum() -> None:
+    sampler = PrioritizedSampler(np.ones(64, dtype=bool), np.random.default_rng(0), 64)
+    sampler.slide(0, 64)
+    for _ in range(20):
+        np.testing.assert_array_equal(sampler.sample(64), np.arange(64))
+
+
+def test_windows_slide_onto_rows_that_were_added() -> None:
+    grown = np.ones(260, dtype=bool)
+    for sampler in (UniformSampler(eligible(), np.random.default_rng(0)), prioritized()):
+        sampler.slide(220, 260, eligible=grown)
+        assert set(sampler.sample(500)) <= set(range(220, 260))
+    with pytest.raises(InputError, match="priority must be finite and not negative, but it is -1"):
+        prioritized().slide(25, 60, priority=-1.0)
+
+
 @given(st.integers(0, 2**32 - 1))
 def test_a_sliding_window_is_a_dictionary_of_priorities(seed: int) -> None:
     rng = np.random.default_rng(seed)

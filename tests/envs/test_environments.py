@@ -58,6 +58,47 @@ def test_streams_depend_on_their_seed_and_actions_alone(env_id: str) -> None:
     assert alone == roll(4, 2) == roll(3, 1)
 
 
+def test_the_last_observation_of_an_episode_is_its_own() -> None:
+    streams = make_streams("CartPole-v1", EnvOptions(), 1)
+    bare = gymnasium.make("CartPole-v1")
+    streams.reset(np.array([3]))
+    bare.reset(seed=3)
+    ends = 0
+    for _ in range(60):
+        step = streams.step(np.array([1]))
+        observation, _, terminated, truncated, _ = bare.step(1)
+        np.testing.assert_array_equal(step.arrived[0], observation)
+        if terminated or truncated:
+            ends += 1
+            observation, _ = bare.reset()
+        np.testing.assert_array_equal(step.current[0], observation)
+    assert ends > 3
+
+
+def test_atari_episodes_are_capped_in_agent_steps_and_keep_their_last_frame() -> None:
+    from ale_py.vector_env import AtariVectorEnv
+
+    for frame_skip in (4, 2):
+        options = EnvOptions(episode_cap=30, frame_skip=frame_skip)
+        streams = make_streams("ALE/Pong-v5", options, 1)
+        bare = AtariVectorEnv(
+            "pong", 1, repeat_action_probability=0.25, noop_max=0, use_fire_reset=False, stack_num=1,
+            frameskip=frame_skip, reward_clipping=False,
+        )  # fmt: skip
+        streams.reset(np.array([5]))
+        bare.reset(seed=np.array([5]))
+        for count in range(1, 31):
+            step = streams.step(np.array([count % 6]))
+            observation = bare.step(np.array([count % 6]))[0]
+            # In the step of the cap ALE leaves its frame skip early: the ball may stand a frame behind.
+            differing = int((step.arrived[0] != observation[0, 0]).sum())
+            assert differing == 0 or (count == 30 and differing < 60)
+            assert step.truncated[0] == (count == 30)
+        assert (step.arrived[0] != step.current[0]).sum() > 1000
+        streams.close()
+        bare.close()
+
+
 def test_options_are_checked() -> None:
     with pytest.raises(InputError, match=r"sticky_actions must lie in \[0, 1\], but it is 2"):
         EnvOptions(sticky_actions=2)

@@ -26,7 +26,9 @@ class Info:
         for word, text in summarize(self.folder).items():
             print(f"{word:15} {text}")
         if has_frames(self.folder):
-            place = self.sheet or self.folder.with_name(f"{self.folder.resolve().name}-frames.png")
+            place = self.sheet or self.folder.resolve().with_name(
+                f"{self.folder.resolve().name}-frames.png"
+            )
             print(f"{'frames':15} {contact_sheet(self.folder, place)}")
 
 
@@ -59,12 +61,15 @@ class Import:
     policy: str | None = None
     """Gives μ(a|s) where the source has none: uniform | file:P.npy | module:function."""
 
+    num_actions: int | None = None
+    """Actions of the environment, for .npz files; by default one more than the largest in the data."""
+
     def run(self) -> None:
         """Imports, and says where the dataset is."""
         from covshift.data.exchange import import_minari, import_npz
 
         if self.source.endswith(".npz"):
-            place = import_npz(Path(self.source), self.out, self.policy)
+            place = import_npz(Path(self.source), self.out, self.policy, self.num_actions)
         else:
             place = import_minari(self.source, self.out, self.policy)
         print(f"The dataset: {place}")

@@ -11,7 +11,10 @@ import importlib.metadata
 import json
 import signal
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, final
@@ -21,6 +24,7 @@ import numpy as np
 from covshift.config.environment import EnvOptions
 from covshift.data.format import (
     CHECKSUMS,
+    COLUMNS,
     DICTIONARY,
     EPISODES_PER_SHARD,
     FORMAT_VERSION,
@@ -109,20 +113,20 @@ class Collector:
         manifest = self.out / MANIFEST
         wanted = self._manifest()
         if manifest.is_file():
-            found = manifest.read_text()
+            found = manifest.read_text(errors="replace")
             if not _same_request(found, wanted):
                 raise InputError(
                     f"{self.out} holds a dataset of another make (see its {MANIFEST}); "
                     "name another folder, or remove that one"
                 )
-        elif any(self.out.iterdir()):
+        elif any(path.suffix != ".partial" for path in self.out.iterdir()):
             raise InputError(f"{self.out} is not empty and holds no dataset; name another folder")
         else:
             write_json(manifest, wanted)
         dictionary = self.out / DICTIONARY
         if encoding_of(self.shape, self.dtype) == "zstd" and not dictionary.is_file():
             partial = dictionary.with_suffix(".partial")
-            partial.write_bytes(train_dictionary(self._sample_frames()))
+            partial.write_bytes(train_dictionary(self._sample_frames))
             partial.replace(dictionary)
         return self.codec()
 
@@ -135,10 +139,11 @@ class Collector:
 
     def estimated_bytes(self, codec: FrameCodec) -> int:
         """The size that the dataset will have, from a few frames."""
-        frames = self._sample_frames(200)
+        frames = self._sample_frames[DICTIONARY_FRAMES // 2 :]
         array = np.frombuffer(b"".join(frames), dtype=self.dtype).reshape(-1, *self.shape)
         mean = float(np.mean([len(codec.encode(frame)) for frame in array]))
-        return int(self.request.transitions * (mean + 34))
+        columns = sum(kind.bit_width for kind in COLUMNS.values()) / 8 + 8
+        return int(self.request.transitions * (mean + columns))
 
     def is_finished(self) -> bool:
         """Whether all is there already."""
@@ -193,13 +198,17 @@ class Collector:
             while sum(counts) < self.request.transitions:
                 counts.append(self.make_shard(len(counts), codec, progress))
         else:
-            # Leaving the block ends the workers, also those whose shard is not needed any more.
-            with get_context("spawn").Pool(workers, initializer=_ignore_interrupts) as pool:
-                for count in pool.imap(_make_shard_in_worker, _jobs(self.request, self.out)):
+            pool = ProcessPoolExecutor(workers, get_context("spawn"), _ignore_interrupts)
+            try:
+                for count in pool.map(_make_shard_in_worker, _jobs(self.request, self.out)):
                     counts.append(count)
                     progress(count)
                     if sum(counts) >= self.request.transitions:
                         break
+            except BrokenProcessPool as error:
+                raise InputError("a worker was killed; the same command goes on") from error
+            finally:
+                pool.shutdown(cancel_futures=True)
         self.finish(counts, codec)
 
     def _manifest(self) -> dict[str, Any]:
@@ -227,24 +236,26 @@ class Collector:
 
     def _runner(self, streams: Streams, shard: int) -> Runner:
         generators = [
-            np.random.default_rng([self.request.seed, shard, k]) for k in range(self.request.envs)
+            np.random.default_rng(np.random.SeedSequence(self.request.seed, spawn_key=(shard, k)))
+            for k in range(self.request.envs)
         ]
         return Runner(streams, self.policies, generators, self.stack)
 
     def _make_streams(self, num_streams: int = 1) -> Streams:
         return make_streams(self.request.env, self.request.options, num_streams)
 
-    def _sample_frames(self, count: int = DICTIONARY_FRAMES) -> list[bytes]:
+    @cached_property
+    def _sample_frames(self) -> list[bytes]:
         """Frames of episodes that no shard holds, under the same policies."""
         streams = self._make_streams(self.request.envs)
         runner = self._runner(streams, 2**31)
         frames: list[bytes] = []
         for step in runner.steps():
             frames += [observation.tobytes() for observation in step.arrived]
-            if len(frames) >= count:
+            if len(frames) >= DICTIONARY_FRAMES:
                 break
         streams.close()
-        return frames[:count]
+        return frames[:DICTIONARY_FRAMES]
 
     def _run(self, index: int, codec: FrameCodec, progress: Progress) -> Rows:
         streams = self._make_streams(self.request.envs)
@@ -305,7 +316,9 @@ def _same_request(found: str, wanted: dict[str, Any]) -> bool:
         manifest = json.loads(found)
     except ValueError:
         return False
-    return all(manifest.get(key) == json.loads(json.dumps(value)) for key, value in wanted.items())
+    return isinstance(manifest, dict) and all(
+        manifest.get(key) == json.loads(json.dumps(value)) for key, value in wanted.items()
+    )
 
 
 def _versions() -> dict[str, str]:

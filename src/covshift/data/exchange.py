@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,7 +51,9 @@ class Episode:
     terminated: bool
 
 
-def import_npz(path: Path, out: Path, policy: str | None = None) -> Path:
+def import_npz(
+    path: Path, out: Path, policy: str | None = None, num_actions: int | None = None
+) -> Path:
     """A dataset from arrays `observations` (T + 1 rows an episode), `actions`, `rewards`, `terminated`,
     `truncated` (a row each; those of an episode's last row are not used but for its end) and `mu`.
 
@@ -58,29 +61,33 @@ def import_npz(path: Path, out: Path, policy: str | None = None) -> Path:
         path: the file.
         out: the new folder.
         policy: gives μ where the file has no `mu`.
+        num_actions: of the environment; by default one more than the largest action in the data.
     """  # noqa: D205
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as handle, np.load(handle, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path} cannot be read: {error}") from error
+    except (OSError, ValueError, EOFError, TypeError, AttributeError, BadZipFile) as error:
+        raise InputError(f"{path} cannot be read as .npz: {error}") from error
     needed = {"observations", "actions", "rewards", "terminated", "truncated"}
     if not needed <= set(arrays):
         raise InputError(f"{path} lacks {', '.join(sorted(needed - set(arrays)))}")
-    size = len(arrays["observations"])
+    size = len(arrays["observations"]) if arrays["observations"].ndim else 0
     for name, values in arrays.items():
+        if name != "observations" and values.ndim != 1:
+            raise InputError(f"{path}: {name} has shape {values.shape}, but one axis is needed")
         if len(values) != size:
             raise InputError(f"{path}: {name} has {len(values)} rows, but observations has {size}")
     ended = arrays["terminated"].astype(bool) | arrays["truncated"].astype(bool)
     if not size or not ended[-1]:
         raise InputError(f"{path}: the last row must end an episode: terminated or truncated")
-    return _write(out, _npz_episodes(arrays, ended), {"source": path.name}, policy)
+    return _write(out, _npz_episodes(arrays, ended), {"source": path.name}, policy, num_actions)
 
 
 def import_minari(name: str, out: Path, policy: str | None = None) -> Path:
     """A dataset from a local Minari dataset; μ from `infos["mu"]`, else from a policy."""
     dataset = _minari().load_dataset(name)
-    return _write(out, _minari_episodes(dataset), {"source": name}, policy)
+    num_actions = int(dataset.action_space.n)
+    return _write(out, _minari_episodes(dataset), {"source": name}, policy, num_actions)
 
 
 def export_minari(folder: Path, name: str) -> str:
@@ -168,12 +175,23 @@ def _minari_episodes(dataset: Any) -> Iterator[Episode]:
 
 
 def _write(
-    out: Path, episodes: Iterator[Episode], source: dict[str, str], policy: str | None
+    out: Path,
+    episodes: Iterator[Episode],
+    source: dict[str, str],
+    policy: str | None,
+    num_actions: int | None,
 ) -> Path:
     if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
         raise InputError(f"{out} exists already and is not empty; name another folder")
-    listed = list(episodes)
-    num_actions = 1 + max(int(episode.actions.max()) for episode in listed)
+    listed = [_in_native_order(episode) for episode in episodes]
+    if len(listed) > EPISODES_PER_SHARD:
+        raise InputError(
+            f"{len(listed)} episodes are more than the {EPISODES_PER_SHARD} of a shard"
+        )
+    for number, episode in enumerate(listed):
+        _check_episode(episode, number, num_actions)
+    if num_actions is None:
+        num_actions = 1 + max(int(episode.actions.max()) for episode in listed)
     first = listed[0].observations[0]
     sample = [frame.tobytes() for episode in listed[:20] for frame in episode.observations][:4000]
     needs_words = encoding_of(first.shape, first.dtype) == "zstd"
@@ -210,13 +228,36 @@ def _write(
     return out
 
 
-def _episode_rows(episode: Episode, number: int, codec: FrameCodec, law: Any) -> Rows:
+def _in_native_order(episode: Episode) -> Episode:
+    observations = np.asarray(episode.observations)
+    native = observations.astype(observations.dtype.newbyteorder("="), copy=False)
+    return replace(episode, observations=native)
+
+
+def _check_episode(episode: Episode, number: int, num_actions: int | None) -> None:
     steps = len(episode.actions)
     if len(episode.observations) != steps + 1:
         raise InputError(
             f"episode {number} has {len(episode.observations)} observations for {steps} actions, "
             f"but {steps + 1} are needed"
         )
+    if episode.actions.dtype.kind not in "iu":
+        raise InputError(f"actions must be whole numbers, but they are {episode.actions.dtype}")
+    top = np.iinfo(np.int16).max if num_actions is None else num_actions - 1
+    bad = np.flatnonzero((episode.actions < 0) | (episode.actions > top))
+    if len(bad):
+        raise InputError(
+            f"episode {number}: {len(bad)} actions lie outside 0 … {top}, the first is "
+            f"{episode.actions[bad[0]]} at step {bad[0]}"
+        )
+    with np.errstate(over="ignore"):
+        finite = np.isfinite(np.asarray(episode.rewards).astype(np.float32))
+    if not finite.all():
+        raise InputError(f"episode {number}: {int((~finite).sum())} rewards are not finite numbers")
+
+
+def _episode_rows(episode: Episode, number: int, codec: FrameCodec, law: Any) -> Rows:
+    steps = len(episode.actions)
     mu = episode.mu
     if mu is None:
         if law is None:
@@ -229,9 +270,6 @@ def _episode_rows(episode: Episode, number: int, codec: FrameCodec, law: Any) ->
             f"episode {number}: {len(bad)} actions have no probability in (0, 1], the first is "
             f"step {bad[0]} with μ = {mu[bad[0]]:.6g}"
         )
-    if not np.isfinite(episode.rewards).all():
-        count = int((~np.isfinite(episode.rewards)).sum())
-        raise InputError(f"episode {number}: {count} rewards are not finite")
     size = steps + 1
     last = np.arange(size) == steps
     columns: dict[str, NDArray[Any]] = {

@@ -139,6 +139,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         manifest: dict[str, Any] = json.loads(path.read_text())
     except ValueError as error:
         raise InputError(f"{path} cannot be read: {error}") from error
+    if not isinstance(manifest, dict):
+        raise InputError(f"{path} is no manifest: it holds {type(manifest).__name__}")
     if manifest.get("format_version") != FORMAT_VERSION:
         raise InputError(
             f"{path} has format version {manifest.get('format_version')}, but this covshift reads "
@@ -146,6 +148,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         )
     if "shards" not in manifest:
         raise InputError(f"{folder} is not finished: run the command that made it once more")
+    missing = {"request", "observation", "num_actions", "totals"} - set(manifest)
+    if missing:
+        raise InputError(f"{path} lacks {', '.join(sorted(missing))}")
     return manifest
 
 

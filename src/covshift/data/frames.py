@@ -91,5 +91,12 @@ def encoding_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> str:
 
 
 def train_dictionary(frames: list[bytes]) -> bytes:
-    """A zstd dictionary for frames like these; the same frames give the same dictionary."""
-    return bytes(zstandard.train_dictionary(DICTIONARY_BYTES, list(frames), level=LEVEL).as_bytes())
+    """A zstd dictionary for frames like these; the same frames give the same dictionary.
+
+    Where there are too few frames to train on, they are the dictionary themselves.
+    """
+    try:
+        words = zstandard.train_dictionary(DICTIONARY_BYTES, list(frames), level=LEVEL)
+    except zstandard.ZstdError:
+        return b"".join(frames)[:DICTIONARY_BYTES]
+    return bytes(words.as_bytes())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,7 +61,17 @@ class Table:
 
     def probabilities(self, observations: NDArray[Any]) -> NDArray[np.float64]:
         """The row of each state; where a one-hot vector is all zeros, the first."""
-        states = observations if observations.ndim == 1 else observations.argmax(axis=-1)
+        numbers = observations.ndim == 1 and observations.dtype.kind in "iu"
+        one_hot = observations.ndim == 2 and observations.dtype.kind in "iub"
+        if not (numbers or one_hot):
+            raise InputError(
+                "a table of a policy needs observations that are states, or one-hot vectors"
+            )
+        states = observations if numbers else observations.argmax(axis=-1)
+        if states.size and int(states.max()) >= len(self.table):
+            raise InputError(
+                f"state {states.max()} is beyond the {len(self.table)} rows of the policy's table"
+            )
         return np.asarray(self.table[states.astype(np.int64)])
 
     def description(self) -> dict[str, str]:
@@ -128,10 +139,14 @@ def _load_table(path: str, num_actions: int) -> Table:
 
 
 def _load_function(text: str, module: str, name: str, num_actions: int) -> Function:
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
     try:
         function = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise InputError(f"the policy '{text}' cannot be imported: {error}") from error
+    if not callable(function):
+        raise InputError(f"the policy '{text}' is no function, but {type(function).__name__}")
     return Function(text, function, num_actions)
 
 
@@ -144,4 +159,4 @@ def _checked(name: str, rows: NDArray[np.float64]) -> NDArray[np.float64]:
             )
         )
         raise InputError(f"{name}: row {row} is no probability vector: {rows[row]}")
-    return rows
+    return np.asarray(rows / sums[:, None])

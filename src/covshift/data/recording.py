@@ -61,7 +61,8 @@ class Runner:
                 draws = np.stack([rng.random(_POLICY_DRAWS) for rng in self._generators], axis=1)
             probabilities = self._probabilities(stack, chosen)
             below = np.cumsum(probabilities, axis=1) <= draws[index % _POLICY_DRAWS][:, None]
-            action = np.minimum(below.sum(axis=1), probabilities.shape[1] - 1)
+            last_positive = probabilities.shape[1] - 1 - (probabilities[:, ::-1] > 0).argmax(axis=1)
+            action = np.minimum(below.sum(axis=1), last_positive)
             step = self._streams.step(action)
             ended = step.terminated | step.truncated
             yield Acted(

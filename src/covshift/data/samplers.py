@@ -35,8 +35,9 @@ class UniformSampler:
         self.window = (0, len(eligible)) if window is None else window
         self.slide(*self.window)
 
-    def slide(self, lo: int, hi: int) -> None:
-        """Moves the window."""
+    def slide(self, lo: int, hi: int, eligible: NDArray[np.bool_] | None = None) -> None:
+        """Moves the window; `eligible` is that of a store that has grown."""
+        self.eligible = self.eligible if eligible is None else eligible
         _check_window(lo, hi, len(self.eligible))
         if not self.eligible[lo:hi].any():
             raise InputError(f"no row of the window ({lo}, {hi}) can be drawn")
@@ -94,10 +95,27 @@ class PrioritizedSampler:
         self.eligible, self.rng = eligible, rng
         self.floor, self.tempering, self.uniform_share = floor, tempering, uniform_share
         self.window = (0, 0)
+        self._count = 0
         self._tree = SumTree(capacity)
 
-    def slide(self, lo: int, hi: int, priority: float = 1.0) -> None:
-        """Moves the window forwards; rows that enter get `priority`, rows that leave are forgotten."""
+    def slide(
+        self,
+        lo: int,
+        hi: int,
+        priority: float = 1.0,
+        eligible: NDArray[np.bool_] | None = None,
+    ) -> None:
+        """Moves the window forwards; rows that enter get `priority`, rows that leave are forgotten.
+
+        Args:
+            lo: first row of the window.
+            hi: the row behind its last.
+            priority: of rows that enter.
+            eligible: of a store that has grown; earlier rows must be as they were.
+        """
+        if not (np.isfinite(priority) and priority >= 0):
+            raise InputError(f"priority must be finite and not negative, but it is {priority}")
+        self.eligible = self.eligible if eligible is None else eligible
         before = self.window
         if lo < before[0] or hi < before[1]:
             raise InputError(f"a window moves forwards only, but ({lo}, {hi}) follows {before}")
@@ -109,6 +127,7 @@ class PrioritizedSampler:
         gone = np.arange(before[0], min(lo, before[1]))
         self._tree.set(gone % self._tree.capacity, 0.0)
         self.window = (lo, hi)
+        self._count = int(self.eligible[lo:hi].sum())
         entered = np.arange(max(lo, before[1]), hi)
         self.update(entered, np.full(len(entered), priority))
 
@@ -116,9 +135,9 @@ class PrioritizedSampler:
         """New priorities, from any batch; rows that are no transitions or left the window are passed over."""
         rows = np.asarray(ids, dtype=np.int64)
         values = np.broadcast_to(np.asarray(priorities, dtype=np.float64), rows.shape)
-        inside = (rows >= self.window[0]) & (rows < self.window[1])
-        inside[inside] = self.eligible[rows[inside]]
-        tempered = np.maximum(values[inside], self.floor) ** self.tempering
+        inside = self._can_be_drawn(rows)
+        floored = np.maximum(values[inside], self.floor)
+        tempered = np.where(floored > 0, floored**self.tempering, 0.0)
         self._tree.set(rows[inside] % self._tree.capacity, tempered)
 
     def sample(self, count: int) -> NDArray[np.int64]:
@@ -134,11 +153,10 @@ class PrioritizedSampler:
     def probabilities(self, ids: ArrayLike) -> NDArray[np.float64]:
         """The probability with which one draw gives each row."""
         rows = np.asarray(ids, dtype=np.int64)
+        inside = self._can_be_drawn(rows)
         shares = self._tree.get(rows % self._tree.capacity) / self._tree.total
-        if self.uniform_share == 0:
-            return np.asarray(shares)
-        count = int(self.eligible[slice(*self.window)].sum())
-        return np.asarray((1 - self.uniform_share) * shares + self.uniform_share / count)
+        uniform = self.uniform_share / max(1, self._count)
+        return np.where(inside, (1 - self.uniform_share) * shares + uniform, 0.0)
 
     def check_valid(self) -> None:
         """Raises AssertionError unless exactly the window's transitions have priorities."""
@@ -159,8 +177,14 @@ class PrioritizedSampler:
     def restore(self, saved: dict[str, Any]) -> None:
         """Goes on from what was saved."""
         self.window = (int(saved["window"][0]), int(saved["window"][1]))
+        self._count = int(self.eligible[slice(*self.window)].sum())
         self.rng.bit_generator.state = saved["rng"]
         self._tree.set(np.arange(self._tree.capacity), saved["priorities"])
+
+    def _can_be_drawn(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        inside = (rows >= self.window[0]) & (rows < self.window[1])
+        inside[inside] = self.eligible[rows[inside]]
+        return inside
 
     def _rows(self, leaves: NDArray[np.int64]) -> NDArray[np.int64]:
         lo = self.window[0]

@@ -233,6 +233,14 @@ class Store:
         self._decode(self._checked(ids), out)
         return out
 
+    def observation(self, row: int) -> NDArray[Any]:
+        """The observation of one row alone, flat."""
+        return self.codec.decode(self._blobs_at(np.array([row]))[0])
+
+    def segment_sizes(self) -> list[int]:
+        """How many rows each segment has."""
+        return [int(size) for size in np.diff([*self._starts.tolist(), len(self)])]
+
     def check_valid(self) -> None:
         """Raises AssertionError unless the rows form whole episodes, one after the other."""
         column = self.columns
@@ -251,6 +259,7 @@ class Store:
             assert (same | column["is_initial"][1:]).all()
         assert (np.diff(column["episode"]) >= 0).all()
         assert (column["reward"][column["is_initial"]] == 0).all()
+        assert np.isfinite(column["reward"]).all()
 
     def _across_episodes(
         self, ids: NDArray[np.int64], before: NDArray[np.int64], initial: NDArray[np.bool_]
@@ -272,7 +281,8 @@ class Store:
             self._decode(first, pair[0])
             self._decode(second, pair[1])
             return pair
-        older, newer = (states.reshape(len(first), self.stack, -1) for states in pair)
+        size = int(np.prod(self.codec.shape))
+        older, newer = (states.reshape(len(first), self.stack, size) for states in pair)
         follows = (second == first + 1) & (self._age[second] > 0)
         self._decode_stacks(second, newer)
         # The older stack is the newer one moved by a frame, but for its first.
@@ -293,10 +303,13 @@ class Store:
         if self.stack == 1 and self.codec.encoding != "zstd":
             out[...] = self.codec.decode_plain(self._stored(ids))
         else:
-            self._decode_stacks(ids, out.reshape(len(ids), self.stack, -1))
+            size = int(np.prod(self.codec.shape))
+            self._decode_stacks(ids, out.reshape(len(ids), self.stack, size))
 
     def _decode_stacks(self, ids: NDArray[np.int64], out: NDArray[Any]) -> None:
         """The newest frames of each row's episode, oldest first; `out` is zero where there is none."""
+        if not len(ids):
+            return
         decode = self.codec.decode
         depth = np.minimum(self._age[ids], self.stack - 1).astype(np.int64) + 1
         rows = np.concatenate(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
+from zstandard import ZstdError
 
 from covshift.data.format import CHECKSUMS, MANIFEST, read_manifest, sha256
 from covshift.data.store import Store
@@ -50,9 +50,25 @@ def verify(folder: Path) -> Iterator[str]:
             f"{folder}: the manifest counts {manifest['totals']}, the rows are {counts}"
         )
     yield f"{counts['episodes']} whole episodes of {counts['transitions']} transitions"
-    for start in range(0, len(store), 4096):
-        store.states(np.arange(start, min(start + 4096, len(store)), max(1, store.stack)))
+    for shard, rows in zip(manifest["shards"], store.segment_sizes(), strict=True):
+        if shard["rows"] != rows:
+            raise InputError(
+                f"the manifest counts {shard['rows']} rows in {shard['file']}, it has {rows}"
+            )
+    for row in range(len(store)):
+        _check_readable(store, row)
     yield "every observation can be read"
+
+
+def _check_readable(store: Store, row: int) -> None:
+    try:
+        size = store.observation(row).nbytes
+    except (ValueError, ZstdError) as error:
+        raise InputError(f"the observation of row {row} cannot be read: {error}") from error
+    if size != store.codec.plain_bytes:
+        raise InputError(
+            f"the observation of row {row} has {size} bytes, not {store.codec.plain_bytes}"
+        )
 
 
 def _read_checksums(folder: Path) -> dict[str, str]:
@@ -60,7 +76,7 @@ def _read_checksums(folder: Path) -> dict[str, str]:
     if not path.is_file():
         raise InputError(f"{folder} has no {CHECKSUMS}: it is no dataset, or is not finished")
     listed = {}
-    for line in path.read_text(errors="replace").splitlines():
+    for line in path.read_text(errors="replace").removesuffix("\n").split("\n"):
         digest, _, name = line.partition("  ")
         if len(digest) != 64 or not name or "/" in name:
             raise InputError(f"{path} is damaged: '{line[:80]}'")
