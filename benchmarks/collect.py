@@ -19,7 +19,7 @@ import numpy as np
 
 from covshift.config.environment import EnvOptions
 from covshift.data.collection import Request, collect
-from covshift.envs import make_streams
+from covshift.envs import make_streams, step_streams
 
 
 def bare(env: str, transitions: int, num_streams: int = 8) -> float:
@@ -28,7 +28,7 @@ def bare(env: str, transitions: int, num_streams: int = 8) -> float:
     start = time.perf_counter()
     streams.reset(np.arange(num_streams))
     for _ in range(transitions // num_streams):
-        streams.step(rng.integers(0, streams.num_actions, num_streams))
+        step_streams(streams, rng.integers(0, streams.num_actions, num_streams))
     rate = transitions / (time.perf_counter() - start)
     streams.close()
     return rate

@@ -4,7 +4,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from covshift.config.environment import EnvOptions
-from covshift.envs import FiniteMDPEnv, make_streams
+from covshift.envs import FiniteMDPEnv, make_streams, step_streams
 from covshift.envs.finite import EXAMPLES
 from covshift.errors import InputError
 from covshift.theory.examples import random_walk
@@ -48,7 +48,7 @@ def test_streams_depend_on_their_seed_and_actions_alone(env_id: str) -> None:
         streams = make_streams(env_id, EnvOptions(), num_streams, num_threads)
         seen = [float(streams.reset(np.arange(7, 7 + num_streams))[0].sum())]
         for step in range(150):
-            result = streams.step(np.full(num_streams, step % streams.num_actions))
+            result = step_streams(streams, np.full(num_streams, step % streams.num_actions))
             seen += [float(result.arrived[0].sum()), float(result.current[0].sum())]
             seen += [float(result.reward[0]), float(result.terminated[0])]
         streams.close()
@@ -65,7 +65,7 @@ def test_the_last_observation_of_an_episode_is_its_own() -> None:
     bare.reset(seed=3)
     ends = 0
     for _ in range(60):
-        step = streams.step(np.array([1]))
+        step = step_streams(streams, np.array([1]))
         observation, _, terminated, truncated, _ = bare.step(1)
         np.testing.assert_array_equal(step.arrived[0], observation)
         if terminated or truncated:
@@ -88,7 +88,7 @@ def test_atari_episodes_are_capped_in_agent_steps_and_keep_their_last_frame() ->
         streams.reset(np.array([5]))
         bare.reset(seed=np.array([5]))
         for count in range(1, 31):
-            step = streams.step(np.array([count % 6]))
+            step = step_streams(streams, np.array([count % 6]))
             observation = bare.step(np.array([count % 6]))[0]
             # In the step of the cap ALE leaves its frame skip early: the ball may stand a frame behind.
             differing = int((step.arrived[0] != observation[0, 0]).sum())

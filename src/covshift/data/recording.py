@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, final
 
 import numpy as np
@@ -47,39 +48,52 @@ class Runner:
     ) -> None:
         self._streams, self._policies, self._generators = streams, policies, generators
         self._depth = stack
+        self._draws = np.empty((0, len(generators)))
         self._needs = any(policy.needs_observations for policy in policies)
 
     def steps(self) -> Iterator[Acted]:
-        """Step after step, without end."""
+        """Step after step, without end.
+
+        A step is handed on while the emulators are busy with the next one.
+        """
         seeds = np.array([rng.integers(2**31 - 1) for rng in self._generators])
+        everywhere = np.ones(len(seeds), dtype=bool)
         current = self._streams.reset(seeds)
-        chosen = self._choose(np.zeros(len(seeds), dtype=np.int64), np.ones(len(seeds), dtype=bool))
-        stack = self._restack(None, current, np.ones(len(seeds), dtype=bool))
-        index = 0
-        while True:
-            if index % _POLICY_DRAWS == 0:
-                draws = np.stack([rng.random(_POLICY_DRAWS) for rng in self._generators], axis=1)
-            probabilities = self._probabilities(stack, chosen)
-            below = np.cumsum(probabilities, axis=1) <= draws[index % _POLICY_DRAWS][:, None]
-            last_positive = probabilities.shape[1] - 1 - (probabilities[:, ::-1] > 0).argmax(axis=1)
-            action = np.minimum(below.sum(axis=1), last_positive)
-            step = self._streams.step(action)
-            ended = step.terminated | step.truncated
-            yield Acted(
+        chosen = self._choose(np.zeros(len(seeds), dtype=np.int64), everywhere)
+        stack = self._restack(None, current, everywhere)
+        action, mu = self._act(stack, chosen, 0)
+        self._streams.send(action)
+        for index in count(1):
+            step = self._streams.receive()
+            acted = Acted(
                 current,
                 action,
-                probabilities[np.arange(len(action)), action],
-                chosen.copy(),
+                mu,
+                chosen,
                 step.arrived,
                 step.reward,
                 step.terminated,
                 step.truncated,
                 step.life_lost,
             )
-            current = step.current
+            current, ended = step.current, step.terminated | step.truncated
             chosen = self._choose(chosen, ended)
             stack = self._restack(stack, current, ended)
-            index += 1
+            action, mu = self._act(stack, chosen, index)
+            self._streams.send(action)
+            yield acted
+
+    def _act(
+        self, stack: NDArray[Any], chosen: NDArray[np.int64], index: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        if index % _POLICY_DRAWS == 0:
+            blocks = [rng.random(_POLICY_DRAWS) for rng in self._generators]
+            self._draws = np.stack(blocks, axis=1)
+        probabilities = self._probabilities(stack, chosen)
+        below = np.cumsum(probabilities, axis=1) <= self._draws[index % _POLICY_DRAWS][:, None]
+        last_positive = probabilities.shape[1] - 1 - (probabilities[:, ::-1] > 0).argmax(axis=1)
+        action = np.minimum(below.sum(axis=1), last_positive)
+        return action, probabilities[np.arange(len(action)), action]
 
     def _choose(self, chosen: NDArray[np.int64], anew: NDArray[np.bool_]) -> NDArray[np.int64]:
         if len(self._policies) == 1:

@@ -52,11 +52,20 @@ class Streams(Protocol):
     def reset(self, seeds: NDArray[np.int64]) -> NDArray[Any]:
         """Starts every stream anew from its seed."""
 
-    def step(self, actions: NDArray[np.int64]) -> Step:
-        """One action of every stream."""
+    def send(self, actions: NDArray[np.int64]) -> None:
+        """Starts one action of every stream; emulators run on while the caller does other things."""
+
+    def receive(self) -> Step:
+        """What the actions sent last led to."""
 
     def close(self) -> None:
         """Frees what the environment holds."""
+
+
+def step_streams(streams: Streams, actions: NDArray[np.int64]) -> Step:
+    """One action of every stream, and what it led to."""
+    streams.send(actions)
+    return streams.receive()
 
 
 def make_streams(
@@ -118,10 +127,14 @@ class AleStreams:
         self._lives = info["lives"].copy()
         return np.asarray(observation[:, 0])
 
-    def step(self, actions: NDArray[np.int64]) -> Step:
-        """One action of every stream."""
-        observation, reward, terminated, truncated, info = self._env.step(actions)
-        current = observation[:, 0]
+    def send(self, actions: NDArray[np.int64]) -> None:
+        """Hands the actions to the emulators' threads."""
+        self._env.send(actions)
+
+    def receive(self) -> Step:
+        """Waits for all emulators."""
+        observation, reward, terminated, truncated, info = self._env.recv()
+        current = observation[:, 0].copy()
         ended = terminated | truncated
         arrived = current
         if ended.any():
@@ -157,6 +170,7 @@ class GymStreams:
         self.num_actions = int(actions.n)
         self.observation_shape: tuple[int, ...] = tuple(observations.shape)
         self.observation_dtype: np.dtype[Any] = observations.dtype
+        self._actions = np.zeros(num_streams, dtype=np.int64)
 
     def reset(self, seeds: NDArray[np.int64]) -> NDArray[Any]:
         """Starts every stream anew from its seed."""
@@ -164,8 +178,13 @@ class GymStreams:
             [env.reset(seed=int(seed))[0] for env, seed in zip(self._envs, seeds, strict=True)]
         )
 
-    def step(self, actions: NDArray[np.int64]) -> Step:
-        """One action of every stream."""
+    def send(self, actions: NDArray[np.int64]) -> None:
+        """Keeps the actions until they are asked for."""
+        self._actions = actions
+
+    def receive(self) -> Step:
+        """Steps every environment."""
+        actions = self._actions
         results = [env.step(action) for env, action in zip(self._envs, actions, strict=True)]
         arrived, reward, terminated, truncated, _ = zip(*results, strict=True)
         current = [
