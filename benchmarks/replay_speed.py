@@ -16,6 +16,7 @@ need 7 GB and more, so only at 10⁵).
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -121,8 +122,10 @@ def sides(rows: int, folder: Path) -> dict[str, Side]:
     rng = np.random.default_rng(0)
     found: dict[str, Side] = {"tree, covshift": our_tree(rows, rng)}
     for name, make in (("tree, cpprb", cpprb_tree), ("tree, torchrl", torchrl_tree)):
-        with suppress(ImportError):
+        try:
             found[name] = make(rows, rng)
+        except (ImportError, RuntimeError) as error:  # torchrl's tree needs its compiled extension
+            print(f"no side '{name}': {error}", file=sys.stderr)
     found["all, covshift"] = our_replay(rows, rng, folder)
     if rows <= 100_000:
         with suppress(ImportError):
