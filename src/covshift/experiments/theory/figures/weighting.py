@@ -104,6 +104,14 @@ def _text(by: dict[tuple[str, float], list[SurveyRow]]) -> str:
         100 * np.mean([r.source_tabular_radius >= 1 for r in by[name, 0.99]]) for name in GENERATORS
     ]
     scale = [np.median([r.mean_ratio[1] for r in by[name, 0.99]]) for name in GENERATORS]
+    distance = [
+        [np.median([r.distance[k] for r in by[name, 0.99]]) for name in GENERATORS] for k in (0, 1)
+    ]
+    tenth = ESTIMATE_ERRORS.index(0.1)
+    errors = [
+        100 * np.mean([r.estimated_radius[tenth] >= 1 for r in by[name, 0.99]])
+        for name in GENERATORS
+    ]
     count = len(next(iter(by.values())))
     names = " and ".join(GENERATORS)
     return (
@@ -113,6 +121,8 @@ def _text(by: dict[tuple[str, float], list[SurveyRow]]) -> str:
         f"at the source, {share(0.99, 2)} at the destination, and {share(0.99, 3)} under 1/c, as B1 proves. "
         f"Drawn at the source, even the tabular operator expands in {tabular[0]:.0f} and {tabular[1]:.0f} %. "
         f"What 1/c does not give: its scale collapses (median E_μ[ĉ] {scale[0]:.2f} and {scale[1]:.2f} at "
-        "γ̂ = 0.99, where uniform weights with a bias keep 1), and the sampling law is no more accurate. "
-        "Errors in the weights are tolerated well beyond what the theorem grants."
+        "γ̂ = 0.99, where uniform weights with a bias keep 1), and the sampling law is no more accurate: its median "
+        f"distance from d̂_π is {distance[1][0]:.3f} and {distance[1][1]:.3f}, under uniform weights "
+        f"{distance[0][0]:.3f} and {distance[0][1]:.3f}. The theorem tolerates errors of about 1 % in the weights; "
+        f"with log-normal errors of 10 % {errors[0]:.1f} and {errors[1]:.1f} % of problems are unstable."
     )
