@@ -8,34 +8,39 @@ import pytest
 from covshift.cli.main import main
 from covshift.data.collection import Request, collect
 from covshift.data.exchange import export_minari, import_minari, import_npz
-from covshift.data.format import COLUMNS
+from covshift.data.format import COLUMNS, read_manifest
 from covshift.data.store import Store
 from covshift.data.verification import verify
 from covshift.errors import InputError
 
 
-@pytest.mark.parametrize("env", ["covshift/RandomWalk-v0", "MinAtar/Breakout-v1", "CartPole-v1"])
-def test_minari_round_trip(env: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("env", "policies"),
+    [
+        ("covshift/RandomWalk-v0", ("uniform", "uniform")),
+        ("MinAtar/Breakout-v1", ("uniform",)),
+        ("CartPole-v1", ("uniform",)),
+        ("ALE/Breakout-v5", ("uniform",)),
+    ],
+)
+def test_minari_round_trip(
+    env: str, policies: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("minari")
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
-    collect(Request(env, 300, envs=2), tmp_path / "a", progress=lambda _: None)
+    collect(Request(env, 500, policies, envs=2), tmp_path / "a", progress=lambda _: None)
     name = export_minari(tmp_path / "a", "covshift/test-v0")
     import_minari(name, tmp_path / "b")
     assert list(verify(tmp_path / "b"))
     first, second = Store.open(tmp_path / "a"), Store.open(tmp_path / "b")
     ids = np.flatnonzero(first.is_transition)
-    ours, theirs = first.gather(ids), second.gather(ids)
-    for field in (
-        "s_tm1",
-        "s_t",
-        "a_tm1",
-        "mu_tm1",
-        "r_t",
-        "terminated_t",
-        "truncated_t",
-        "is_initial_tm1",
+    for field, ours, theirs in zip(
+        first.gather(ids)._fields, first.gather(ids), second.gather(ids), strict=True
     ):
-        np.testing.assert_array_equal(getattr(ours, field), getattr(theirs, field), err_msg=field)
+        np.testing.assert_array_equal(ours, theirs, err_msg=field)
+    np.testing.assert_array_equal(first.columns["stream"], second.columns["stream"])
+    assert second.num_actions == first.num_actions
+    assert read_manifest(tmp_path / "b")["request"] == read_manifest(tmp_path / "a")["request"]
 
 
 def arrays() -> dict[str, np.ndarray]:

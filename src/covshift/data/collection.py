@@ -152,9 +152,13 @@ class Collector:
     def make_shard(self, index: int, codec: FrameCodec, progress: Progress) -> int:
         """Makes a shard unless it is there, and returns its transitions."""
         path = self.out / shard_name(index)
-        if not path.is_file():
+        made_before = path.is_file()
+        if not made_before:
             write_shard(path, self._run(index, codec, progress), codec)
-        return int((read_batch(path).column("action").to_numpy() >= 0).sum())
+        transitions = int((read_batch(path).column("action").to_numpy() >= 0).sum())
+        if made_before:
+            progress(transitions)
+        return transitions
 
     def finish(self, counts: list[int], codec: FrameCodec) -> None:
         """Cuts the last shard to the number asked for, and writes manifest and checksums."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, final
 from zipfile import BadZipFile
@@ -30,6 +31,12 @@ from covshift.data.policies import parse_policy
 from covshift.data.store import Store
 from covshift.errors import InputError
 
+_EXTRA = ("policy", "life_lost", "stream")
+"""Columns that a foreign dataset need not have."""
+
+_KEPT = ("num_actions", "observation", "request")
+"""What an export keeps of the manifest."""
+
 
 @final
 @dataclass(frozen=True, eq=False)
@@ -42,6 +49,7 @@ class Episode:
         rewards: T.
         mu: T probabilities of the actions taken, or None where a policy gives them.
         terminated: whether it ended; else it was cut off.
+        extra: further columns with T + 1 entries each: policy, life_lost, stream.
     """
 
     observations: NDArray[Any]
@@ -49,6 +57,7 @@ class Episode:
     rewards: NDArray[np.float64]
     mu: NDArray[np.float64] | None
     terminated: bool
+    extra: dict[str, NDArray[Any]] = field(default_factory=dict)
 
 
 def import_npz(
@@ -87,11 +96,18 @@ def import_minari(name: str, out: Path, policy: str | None = None) -> Path:
     """A dataset from a local Minari dataset; μ from `infos["mu"]`, else from a policy."""
     dataset = _minari().load_dataset(name)
     num_actions = int(dataset.action_space.n)
-    return _write(out, _minari_episodes(dataset), {"source": name}, policy, num_actions)
+    kept = _described(dataset)
+    source = kept["request"] if kept else {"source": name}
+    stack = kept["observation"]["stack"] if kept else 1
+    return _write(out, _minari_episodes(dataset), source, policy, num_actions, stack)
 
 
 def export_minari(folder: Path, name: str) -> str:
-    """A local Minari dataset (HDF5) with the same episodes; μ, the policy and lives lost are in infos."""
+    """A local Minari dataset (HDF5) with the same episodes; μ and the other columns are in infos.
+
+    What the manifest says of policies, actions and stacks is in the description, so that an import gives
+    the same dataset again.
+    """
     minari = _minari()
     from gymnasium import spaces
     from minari.data_collector import EpisodeBuffer
@@ -104,7 +120,7 @@ def export_minari(folder: Path, name: str) -> str:
         zip(starts, [*starts[1:].tolist(), len(store)], strict=True)
     ):
         steps, arrivals = slice(start, stop - 1), slice(start + 1, stop)
-        infos = {key: column[key][start:stop] for key in ("policy", "life_lost")}
+        infos = {key: column[key][start:stop] for key in _EXTRA}
         infos["mu"] = np.nan_to_num(column["mu"][start:stop])
         buffers.append(
             EpisodeBuffer(
@@ -135,9 +151,20 @@ def export_minari(folder: Path, name: str) -> str:
             observation_space=observations,
             action_space=spaces.Discrete(store.num_actions),
             data_format="hdf5",
+            jpeg_encoding=False,
             algorithm_name="covshift",
+            description=json.dumps({key: manifest[key] for key in _KEPT}),
         )
     return name
+
+
+def _described(dataset: Any) -> dict[str, Any] | None:
+    """What an export of ours wrote into the description; None for other datasets."""
+    try:
+        kept = json.loads(dataset.storage.metadata.get("description") or "")
+    except (TypeError, ValueError):
+        return None
+    return kept if isinstance(kept, dict) and set(kept) == set(_KEPT) else None
 
 
 def _frames(store: Store, rows: NDArray[np.int64]) -> NDArray[Any]:
@@ -164,22 +191,25 @@ def _npz_episodes(arrays: dict[str, NDArray[Any]], ended: NDArray[np.bool_]) -> 
 
 def _minari_episodes(dataset: Any) -> Iterator[Episode]:
     for episode in dataset.iterate_episodes():
-        mu = (episode.infos or {}).get("mu")
+        infos = episode.infos or {}
+        mu = infos.get("mu")
         yield Episode(
             np.asarray(episode.observations),
             np.asarray(episode.actions),
             np.asarray(episode.rewards, dtype=np.float64),
             None if mu is None else np.asarray(mu)[: len(episode.actions)],
             bool(episode.terminations[-1]),
+            {key: np.asarray(infos[key]) for key in _EXTRA if key in infos},
         )
 
 
 def _write(
     out: Path,
     episodes: Iterator[Episode],
-    source: dict[str, str],
+    source: dict[str, Any],
     policy: str | None,
     num_actions: int | None,
+    stack: int = 1,
 ) -> Path:
     if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
         raise InputError(f"{out} exists already and is not empty; name another folder")
@@ -212,13 +242,13 @@ def _write(
         out / MANIFEST,
         {
             "format_version": FORMAT_VERSION,
-            "request": source | {"policies": [described]},
+            "request": {"policies": [described]} | source,
             "num_actions": num_actions,
             "observation": {
                 "shape": list(first.shape),
                 "dtype": first.dtype.name,
                 "encoding": codec.encoding,
-                "stack": 1,
+                "stack": stack,
             },
             "shards": [{"file": shard_name(0)} | totals],
             "totals": totals,
@@ -284,6 +314,7 @@ def _episode_rows(episode: Episode, number: int, codec: FrameCodec, law: Any) ->
         "episode": np.full(size, number % EPISODES_PER_SHARD, dtype=np.int64),
         "stream": np.zeros(size, dtype=np.int16),
     }
+    columns |= {key: v.astype(columns[key].dtype) for key, v in episode.extra.items()}
     return Rows(columns, [codec.encode(frame) for frame in episode.observations])
 
 
