@@ -45,7 +45,7 @@ from covshift.envs import Streams, make_streams
 from covshift.errors import InputError
 from covshift.version import __version__
 
-SHARD_TRANSITIONS = 131_072
+SHARD_TRANSITIONS = 262_144
 DICTIONARY_FRAMES = 4_000
 
 Progress = Callable[[int], None]
@@ -149,12 +149,17 @@ class Collector:
         """Whether all is there already."""
         return (self.out / CHECKSUMS).is_file()
 
-    def make_shard(self, index: int, codec: FrameCodec, progress: Progress) -> int:
-        """Makes a shard unless it is there, and returns its transitions."""
+    def make_shard(
+        self, index: int, codec: FrameCodec, progress: Progress, limit: int | None = None
+    ) -> int:
+        """Makes a shard unless it is there, cut to `limit` transitions, and returns how many it has."""
         path = self.out / shard_name(index)
         made_before = path.is_file()
         if not made_before:
-            write_shard(path, self._run(index, codec, progress), codec)
+            rows = self._run(index, codec, progress)
+            if limit is not None and rows.num_transitions > limit:
+                rows = rows.cut(limit)
+            write_shard(path, rows, codec)
         transitions = int((read_batch(path).column("action").to_numpy() >= 0).sum())
         if made_before:
             progress(transitions)
@@ -199,8 +204,8 @@ class Collector:
             return
         counts: list[int] = []
         if workers <= 1:
-            while sum(counts) < self.request.transitions:
-                counts.append(self.make_shard(len(counts), codec, progress))
+            while (missing := self.request.transitions - sum(counts)) > 0:
+                counts.append(self.make_shard(len(counts), codec, progress, limit=missing))
         else:
             pool = ProcessPoolExecutor(workers, get_context("spawn"), _ignore_interrupts)
             try:

@@ -49,6 +49,7 @@ class Runner:
         self._streams, self._policies, self._generators = streams, policies, generators
         self._depth = stack
         self._draws = np.empty((0, len(generators)))
+        self._law = _Law(np.ones((len(generators), 1)))
         self._needs = any(policy.needs_observations for policy in policies)
 
     def steps(self) -> Iterator[Acted]:
@@ -89,11 +90,9 @@ class Runner:
         if index % _POLICY_DRAWS == 0:
             blocks = [rng.random(_POLICY_DRAWS) for rng in self._generators]
             self._draws = np.stack(blocks, axis=1)
-        probabilities = self._probabilities(stack, chosen)
-        below = np.cumsum(probabilities, axis=1) <= self._draws[index % _POLICY_DRAWS][:, None]
-        last_positive = probabilities.shape[1] - 1 - (probabilities[:, ::-1] > 0).argmax(axis=1)
-        action = np.minimum(below.sum(axis=1), last_positive)
-        return action, probabilities[np.arange(len(action)), action]
+        if self._needs or index == 0 or len(self._policies) > 1:
+            self._law = _Law(self._probabilities(stack, chosen))
+        return self._law.draw(self._draws[index % _POLICY_DRAWS])
 
     def _choose(self, chosen: NDArray[np.int64], anew: NDArray[np.bool_]) -> NDArray[np.int64]:
         if len(self._policies) == 1:
@@ -120,6 +119,21 @@ class Runner:
         stack = np.concatenate([stack[:, 1:], current[:, None]], axis=1)
         stack[anew, :-1] = 0
         return stack
+
+
+class _Law:
+    """Actions by inversion, a row of probabilities for each stream."""
+
+    def __init__(self, probabilities: NDArray[np.float64]) -> None:
+        self._probabilities = probabilities
+        self._cumulative = np.cumsum(probabilities, axis=1)
+        self._last = probabilities.shape[1] - 1 - (probabilities[:, ::-1] > 0).argmax(axis=1)
+        self._rows = np.arange(len(probabilities))
+
+    def draw(self, u: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """An action for each u, never one of probability 0, and its probability."""
+        action = np.minimum((self._cumulative <= u[:, None]).sum(axis=1), self._last)
+        return action, self._probabilities[self._rows, action]
 
 
 @final

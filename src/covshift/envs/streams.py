@@ -134,21 +134,14 @@ class AleStreams:
     def receive(self) -> Step:
         """Waits for all emulators."""
         observation, reward, terminated, truncated, info = self._env.recv()
-        current = observation[:, 0].copy()
+        current = observation[:, 0]
         ended = terminated | truncated
         arrived = current
         if ended.any():
             arrived = np.where(ended[:, None, None], info["final_obs"][:, 0], current)
         life_lost = ~ended & (info["lives"] < self._lives)
-        self._lives = info["lives"].copy()
-        return Step(
-            arrived,
-            reward.astype(np.float64),
-            terminated.copy(),
-            truncated.copy(),
-            life_lost,
-            current,
-        )
+        self._lives = info["lives"]
+        return Step(arrived, reward.astype(np.float64), terminated, truncated, life_lost, current)
 
     def close(self) -> None:
         """Stops the emulators."""
