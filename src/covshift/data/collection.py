@@ -231,9 +231,7 @@ class Collector:
                 "shape": list(self.shape),
                 "dtype": self.dtype.name,
                 "encoding": encoding_of(self.shape, self.dtype),
-                "stack": self.request.options.frame_stack
-                if self.request.env.startswith("ALE/")
-                else 1,
+                "stack": self.stack,
             },
             "versions": _versions(),
         }
