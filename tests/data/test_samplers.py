@@ -87,13 +87,13 @@ def test_windows_slide_onto_rows_that_were_added() -> None:
 def test_a_sliding_window_is_a_dictionary_of_priorities(seed: int) -> None:
     rng = np.random.default_rng(seed)
     flags = eligible(400)
-    sampler = PrioritizedSampler(flags, np.random.default_rng(0), 30, floor=0.0)
+    sampler = PrioritizedSampler(flags[:1], np.random.default_rng(0), 30, floor=0.0)
     expected: dict[int, float] = {}
     lo = hi = 0
     for _ in range(15):
         hi = min(hi + int(rng.integers(1, 12)), 400)
         lo = max(lo, hi - 30)
-        sampler.slide(lo, hi, priority=1.5)
+        sampler.slide(lo, hi, priority=1.5, eligible=flags[: min(400, hi + 5)])
         expected = {row: value for row, value in expected.items() if row >= lo}
         expected |= {row: expected.get(row, 1.5) for row in range(lo, hi) if flags[row]}
         ids = rng.integers(max(0, lo - 5), min(400, hi + 5), 6)

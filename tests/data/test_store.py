@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from covshift.data.format import COLUMNS, Rows, read_rows, stack_rows, write_shard
 from covshift.data.frames import FrameCodec, train_dictionary
+from covshift.data.segments import GrowingArray
 from covshift.data.store import Store
 from covshift.errors import InputError
 
@@ -51,9 +52,17 @@ def experience(seed: int, count: int = 7) -> tuple[list[Rows], list[np.ndarray]]
     return [rows for rows, _ in both], [pictures for _, pictures in both]
 
 
-def empty() -> Store:
-    columns = {name: np.empty(0, kind.to_pandas_dtype()) for name, kind in COLUMNS.items()}
-    return Store(columns, [], [], CODEC, STACK, 3)
+def store_of(*parts: Rows) -> Store:
+    """A store of rows in memory."""
+    store = Store(CODEC, STACK, 3)
+    for rows in parts:
+        store.append(rows)
+    return store
+
+
+def piece(rows: Rows, start: int, stop: int) -> Rows:
+    columns = {name: values[start:stop] for name, values in rows.columns.items()}
+    return Rows(columns, rows.observations[start:stop])
 
 
 def plain_states(episodes: list[np.ndarray]) -> list[np.ndarray]:
@@ -73,7 +82,7 @@ def plain_states(episodes: list[np.ndarray]) -> list[np.ndarray]:
 def test_batches_equal_plain_lists(seed: int) -> None:
     parts, episodes = experience(seed)
     rows, expected = stack_rows(parts), plain_states(episodes)
-    store = empty().with_tail(rows)
+    store = store_of(rows)
     store.check_valid()
     ids = np.flatnonzero(store.is_transition)
     batch = store.gather(ids)
@@ -96,7 +105,7 @@ def test_batches_equal_plain_lists(seed: int) -> None:
 def test_states_come_with_their_predecessors(seed: int) -> None:
     parts, episodes = experience(seed)
     rows, expected = stack_rows(parts), plain_states(episodes)
-    store = empty().with_tail(rows)
+    store = store_of(rows)
     ids = np.flatnonzero(store.is_state)
     assert not rows.columns["terminated"][ids].any()
     for restart in (False, True):
@@ -121,19 +130,90 @@ def test_states_come_with_their_predecessors(seed: int) -> None:
 
 def test_sealed_shards_and_an_open_tail_are_the_same(tmp_path: Path) -> None:
     parts, _ = experience(3, count=9)
-    tail_only = empty().with_tail(stack_rows(parts))
+    tail_only = store_of(stack_rows(parts))
     first, second = stack_rows(parts[:4]), stack_rows(parts[4:6])
     write_shard(tmp_path / "a.arrow", first, CODEC)
     write_shard(tmp_path / "b.arrow", second, CODEC)
     paths = [tmp_path / "a.arrow", tmp_path / "b.arrow"]
-    mixed = Store.of_shards(paths, CODEC, STACK, 3).with_tail(stack_rows(parts[6:]))
+    mixed = Store.of_shards(paths[:1], CODEC, STACK, 3)
+    mixed.append_shard(paths[1])
+    mixed.append(stack_rows(parts[6:8]))
+    mixed.append(parts[8])
+    mixed.check_valid()
+    assert mixed.segment_sizes() == [len(first), len(second), sum(map(len, parts[6:]))]
     ids = np.flatnonzero(tail_only.is_transition)
+    np.testing.assert_array_equal(ids, np.flatnonzero(mixed.is_transition))
     for ours, theirs in zip(tail_only.gather(ids), mixed.gather(ids), strict=True):
         np.testing.assert_array_equal(ours, theirs)
     again = read_rows(tmp_path / "a.arrow")
     assert again.observations == first.observations
     for name in COLUMNS:
         np.testing.assert_array_equal(again.columns[name], first.columns[name])
+
+
+@settings(max_examples=15)
+@given(st.integers(0, 2**32 - 1))
+def test_a_growing_store_has_every_row_whose_outcome_is_known(seed: int) -> None:
+    parts, _ = experience(seed)
+    rows = stack_rows(parts)
+    whole, growing = store_of(rows), Store(CODEC, STACK, 3)
+    assert len(growing) == 0
+    growing.check_valid()
+    rng = np.random.default_rng(seed)
+    at, early = 0, growing.is_transition
+    while at < len(rows):
+        step = int(rng.integers(1, 5))
+        growing.append(piece(rows, at, at + step))
+        at = min(at + step, len(rows))
+        growing.check_valid()
+        # The newest row of a running episode waits for the next one.
+        running = bool(rows.columns["action"][at - 1] >= 0)
+        assert growing.is_running == running
+        assert len(growing) == at - running
+        np.testing.assert_array_equal(growing.is_transition, whole.is_transition[: len(growing)])
+        np.testing.assert_array_equal(growing.is_state, whole.is_state[: len(growing)])
+        for name in COLUMNS:
+            np.testing.assert_array_equal(growing.columns[name], rows.columns[name][: len(growing)])
+        ids = np.flatnonzero(growing.is_transition)
+        for ours, theirs in zip(growing.gather(ids), whole.gather(ids), strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+        states = np.flatnonzero(growing.is_state)
+        for restart in (False, True):
+            both = (store.gather_states(states, restart=restart) for store in (growing, whole))
+            for ours, theirs in zip(*both, strict=True):
+                np.testing.assert_array_equal(ours, theirs)
+        if running:
+            with pytest.raises(InputError, match=f"row {at - 1} is not among"):
+                growing.states(np.array([at - 1]))
+    assert len(early) == 0
+
+
+def test_rows_that_do_not_go_on_where_the_last_ended_are_refused(tmp_path: Path) -> None:
+    parts, _ = experience(2)
+    store = store_of(parts[0], piece(parts[1], 0, 1))
+    size = len(store)
+    with pytest.raises(InputError, match="episode 1 is still running: append its rows"):
+        store.append(parts[2])
+    write_shard(tmp_path / "a.arrow", parts[2], CODEC)
+    with pytest.raises(InputError, match="episode 1 is still running"):
+        store.append_shard(tmp_path / "a.arrow")
+    assert len(store) == size
+    with pytest.raises(InputError, match="start within an episode"):
+        Store(CODEC, STACK, 3).append(piece(parts[1], 1, 2))
+    write_shard(tmp_path / "b.arrow", piece(parts[1], 0, 1), CODEC)
+    with pytest.raises(InputError, match=r"b\.arrow ends within an episode"):
+        Store(CODEC, STACK, 3).append_shard(tmp_path / "b.arrow")
+
+
+def test_growing_copies_each_entry_less_than_twice_on_average() -> None:
+    array = GrowingArray(np.int64)
+    moved, place = 0, array.rows.__array_interface__["data"][0]
+    for k in range(5000):
+        array.extend([k])
+        if array.rows.__array_interface__["data"][0] != place:
+            moved, place = moved + k, array.rows.__array_interface__["data"][0]
+    np.testing.assert_array_equal(array.rows, np.arange(5000))
+    assert moved < 2 * 5000
 
 
 def test_a_shard_may_stand_several_times(tmp_path: Path) -> None:
@@ -157,11 +237,15 @@ def test_small_observations_are_stored_plain(
     rng = np.random.default_rng(0)
     codec = FrameCodec(shape, np.dtype(dtype))
     observations: np.ndarray = (rng.random((5, *shape)) * 2).astype(dtype)
-    parts, _ = experience(0, count=1)
-    columns = {name: np.resize(values, 5) for name, values in parts[0].columns.items()}
-    write_shard(tmp_path / "a.arrow", Rows(columns, [codec.encode(o) for o in observations]), codec)
-    store = Store.of_shards([tmp_path / "a.arrow"], codec, 1, 3)
-    np.testing.assert_array_equal(store.states(np.arange(5)), observations)
+    columns = {
+        name: values[:5] for name, values in stack_rows(experience(0)[0]).cut(3).columns.items()
+    }
+    rows = Rows(columns, [codec.encode(o) for o in observations[: len(columns["action"])]])
+    write_shard(tmp_path / "a.arrow", rows, codec)
+    sealed, tail = Store.of_shards([tmp_path / "a.arrow"], codec, 1, 3), Store(codec, 1, 3)
+    tail.append(rows)
+    for store in (sealed, tail):
+        np.testing.assert_array_equal(store.states(np.arange(len(rows))), observations[: len(rows)])
     assert codec.encoding == ("bits" if dtype is np.bool_ else "raw")
     if dtype is np.bool_:
         assert len(codec.encode(observations[0])) == 50
@@ -173,7 +257,7 @@ def test_a_cut_keeps_so_many_transitions_and_marks_the_end() -> None:
     for count in range(1, rows.num_transitions + 1):
         cut = rows.cut(count)
         assert cut.num_transitions == count
-        empty().with_tail(cut).check_valid()
+        store_of(cut).check_valid()
         ended = rows.columns["terminated"][len(cut) - 1]
         assert cut.columns["terminated"][-1] == ended
         assert cut.columns["truncated"][-1] == (not ended)
@@ -181,7 +265,7 @@ def test_a_cut_keeps_so_many_transitions_and_marks_the_end() -> None:
 
 def test_rows_that_cannot_be_gathered_are_named() -> None:
     parts, _ = experience(6, count=2)
-    store = empty().with_tail(stack_rows(parts))
+    store = store_of(stack_rows(parts))
     last = int(np.flatnonzero(~store.is_transition)[0])
     with pytest.raises(InputError, match=f"row {last} is an episode's last and has no action"):
         store.gather(np.array([0, last]))

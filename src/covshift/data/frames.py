@@ -59,6 +59,11 @@ class FrameCodec:
         """Bytes of one observation as it is in memory."""
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
+    @cached_property
+    def stored_bytes(self) -> int:
+        """Bytes of one stored observation, where it is not compressed."""
+        return -(-self.plain_bytes // 8) if self.encoding == "bits" else self.plain_bytes
+
     def encode(self, observation: NDArray[Any]) -> bytes:
         """The bytes of one observation."""
         if self.encoding == "zstd":

@@ -39,6 +39,7 @@ class UniformSampler:
         """Moves the window; `eligible` is that of a store that has grown."""
         self.eligible = self.eligible if eligible is None else eligible
         _check_window(lo, hi, len(self.eligible))
+        # Ends at the first row that can be drawn, so the window's length costs nothing.
         if not self.eligible[lo:hi].any():
             raise InputError(f"no row of the window ({lo}, {hi}) can be drawn")
         self.window = (lo, hi)
@@ -127,8 +128,8 @@ class PrioritizedSampler:
         gone = np.arange(before[0], min(lo, before[1]))
         self._tree.set(gone % self._tree.capacity, 0.0)
         self.window = (lo, hi)
-        self._count = int(self.eligible[lo:hi].sum())
         entered = np.arange(max(lo, before[1]), hi)
+        self._count += int(self.eligible[entered].sum()) - int(self.eligible[gone].sum())
         self.update(entered, np.full(len(entered), priority))
 
     def update(self, ids: ArrayLike, priorities: ArrayLike) -> None:
@@ -165,6 +166,7 @@ class PrioritizedSampler:
         outside = np.ones(self._tree.capacity, dtype=bool)
         outside[rows[self.eligible[rows]] % self._tree.capacity] = False
         assert (self._tree.priorities()[outside] == 0).all()
+        assert self._count == int(self.eligible[rows].sum())
 
     def save(self) -> dict[str, Any]:
         """All that changes; `priorities` is an array, the rest is plain."""

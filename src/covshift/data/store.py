@@ -1,13 +1,12 @@
 """One store of experience: rows by number, observations rebuilt on reading.
 
 Rows are numbered through all segments. A segment is a sealed shard, whose observations stay in the
-memory-mapped file, or an open tail in memory. The small columns of all rows are held in memory, about 30
-bytes a row.
+memory-mapped file, or rows in memory: the open tail, which grows. The small columns of all rows are held in
+memory, about 30 bytes a row.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
@@ -17,11 +16,11 @@ from numpy.typing import NDArray
 from covshift.data.format import (
     COLUMNS,
     Rows,
-    read_batch,
     read_codec,
     read_manifest,
 )
 from covshift.data.frames import FrameCodec
+from covshift.data.segments import GrowingArray, Segment, Shard, Tail
 from covshift.errors import InputError
 
 
@@ -72,50 +71,37 @@ class StateBatch(NamedTuple):
 
 
 @final
-@dataclass(frozen=True, eq=False)
-class _Blobs:
-    """Stored observations of a segment: a buffer and where each row starts and ends in it."""
-
-    buffer: Any
-    offsets: NDArray[np.int64]
-
-    def __getitem__(self, row: int) -> Any:
-        return self.buffer[self.offsets[row] : self.offsets[row + 1]]
-
-    def table(self) -> NDArray[np.uint8]:
-        """Observations of one width, a row of bytes each."""
-        rows = len(self.offsets) - 1
-        return np.frombuffer(self.buffer, dtype=np.uint8, count=int(self.offsets[-1])).reshape(
-            rows, -1
-        )
-
-
-@final
 class Store:
-    """Rows of a dataset, in the order of its shards.
+    """Rows of a dataset, in the order in which they were appended.
+
+    A row is a state, and becomes part of the store once it is known what followed it: the newest row of an
+    episode that is still running is held back until the next one arrives. So a row of the store never
+    changes, and every row but an episode's last is a transition. `columns`, `is_transition` and `is_state`
+    are views of the rows so far; appending costs the same a row however many there are.
 
     Args:
-        columns: an array for each column, over all rows.
-        blobs: stored observations of each segment.
-        starts: the first row of each segment.
         codec: of the observations.
         stack: how many newest observations make a state.
         num_actions: of the environment.
+
+    Attributes:
+        columns: an array for each column, over all rows.
+        is_transition: which rows have an action.
+        is_state: which rows are states that one can be in: all but the terminal ones.
     """
 
-    def __init__(
-        self,
-        columns: dict[str, NDArray[Any]],
-        blobs: list[_Blobs],
-        starts: list[int],
-        codec: FrameCodec,
-        stack: int,
-        num_actions: int,
-    ) -> None:
-        self.columns, self.codec, self.stack, self.num_actions = columns, codec, stack, num_actions
-        self._blobs, self._starts = blobs, np.array(starts, dtype=np.int64)
-        self._age = _ages(columns["is_initial"])
-        self._tables = [] if codec.encoding == "zstd" else [blob.table() for blob in blobs]
+    columns: dict[str, NDArray[Any]]
+    is_transition: NDArray[np.bool_]
+    is_state: NDArray[np.bool_]
+
+    def __init__(self, codec: FrameCodec, stack: int, num_actions: int) -> None:
+        self.codec, self.stack, self.num_actions = codec, stack, num_actions
+        self._held = {name: GrowingArray(kind.to_pandas_dtype()) for name, kind in COLUMNS.items()}
+        self._has_action, self._can_be_in = GrowingArray(np.bool_), GrowingArray(np.bool_)
+        self._ages = GrowingArray(np.uint8)
+        self._segments: list[Segment] = []
+        self._starts = np.empty(0, dtype=np.int64)
+        self._show()
 
     @classmethod
     def open(cls, folder: Path | str) -> Store:
@@ -132,44 +118,49 @@ class Store:
 
     @classmethod
     def of_shards(cls, paths: list[Path], codec: FrameCodec, stack: int, num_actions: int) -> Store:
-        """The store of some shards; one may stand several times."""
-        batches = {path: read_batch(path) for path in dict.fromkeys(paths)}
-        listed = [batches[path] for path in paths]
-        columns = {
-            name: np.concatenate([b.column(name).to_numpy(zero_copy_only=False) for b in listed])
-            for name in COLUMNS
-        }
-        mapped = {path: _map_blobs(batch) for path, batch in batches.items()}
-        starts = np.concatenate([[0], np.cumsum([len(batch) for batch in listed])[:-1]])
-        return cls(
-            columns, [mapped[path] for path in paths], starts.tolist(), codec, stack, num_actions
-        )
+        """The store of some shards, or of none so far; one may stand several times."""
+        store = cls(codec, stack, num_actions)
+        shards = {path: Shard(path) for path in dict.fromkeys(paths)}
+        size = sum(len(shards[path]) for path in paths)
+        for array in store._arrays():
+            array.reserve(size)
+        for path in paths:
+            store._append_shard(path, shards[path])
+        return store
 
-    def with_tail(self, rows: Rows) -> Store:
-        """The same store with rows that are still in memory behind it."""
-        columns = {
-            name: np.concatenate([self.columns[name], rows.columns[name]]) for name in COLUMNS
-        }
-        sizes = [len(blob) for blob in rows.observations]
-        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        tail = _Blobs(memoryview(b"".join(rows.observations)), offsets)
-        starts = [*self._starts.tolist(), len(self)]
-        return Store(
-            columns, [*self._blobs, tail], starts, self.codec, self.stack, self.num_actions
-        )
+    def append_shard(self, path: Path) -> None:
+        """Adds the rows of a sealed shard; its observations stay in the memory-mapped file.
+
+        Raises:
+            InputError: the shard does not hold whole episodes, or one is still running here.
+        """
+        self._append_shard(path, Shard(path))
+
+    def append(self, rows: Rows) -> None:
+        """Adds rows that are in memory: whole episodes, or a part of one that goes on with the next call.
+
+        A row is given once its action is known; an episode's last has none.
+
+        Raises:
+            InputError: the rows do not go on where the last ones ended.
+        """
+        if not len(rows):
+            return
+        self._check_follows("the rows", rows.columns)
+        if not self._segments or not isinstance(tail := self._segments[-1], Tail):
+            tail = Tail()
+            self._begin(tail)
+        tail.extend(rows.observations)
+        self._extend(rows.columns)
 
     def __len__(self) -> int:
-        return len(self.columns["action"])
+        return len(self.is_state)
 
     @property
-    def is_transition(self) -> NDArray[np.bool_]:
-        """Which rows have an action."""
-        return np.asarray(self.columns["action"] >= 0)
-
-    @property
-    def is_state(self) -> NDArray[np.bool_]:
-        """Which rows are states that one can be in: all but the terminal ones."""
-        return ~self.columns["terminated"]
+    def is_running(self) -> bool:
+        """Whether an episode is not over yet, and its newest row held back."""
+        action = self._held["action"].rows
+        return bool(len(action) and action[-1] >= 0)
 
     @property
     def state_shape(self) -> tuple[int, ...]:
@@ -183,7 +174,7 @@ class Store:
             InputError: a row has no action, or is not in the store.
         """
         ids = self._checked(ids)
-        column = self.columns
+        column = {name: array.rows for name, array in self._held.items()}
         action = column["action"][ids]
         if (action < 0).any():
             raise InputError(
@@ -242,12 +233,12 @@ class Store:
         return [int(size) for size in np.diff([*self._starts.tolist(), len(self)])]
 
     def check_valid(self) -> None:
-        """Raises AssertionError unless the rows form whole episodes, one after the other."""
-        column = self.columns
-        last = column["action"] < 0
-        assert last[-1]
-        assert column["is_initial"][0]
-        np.testing.assert_array_equal(column["is_initial"][1:], last[:-1])
+        """Raises AssertionError unless the rows form episodes, one after the other; the last may be running."""
+        column = {name: array.rows for name, array in self._held.items()}
+        last, initial = column["action"] < 0, column["is_initial"]
+        assert len(self) == len(last) - self.is_running
+        assert initial[:1].all()
+        np.testing.assert_array_equal(initial[1:], last[:-1])
         ended = column["terminated"] | column["truncated"]
         np.testing.assert_array_equal(ended, last)
         assert not (column["terminated"] & column["truncated"]).any()
@@ -256,10 +247,52 @@ class Store:
         assert (column["action"] < self.num_actions).all()
         for name in ("episode", "stream"):
             same = column[name][1:] == column[name][:-1]
-            assert (same | column["is_initial"][1:]).all()
+            assert (same | initial[1:]).all()
         assert (np.diff(column["episode"]) >= 0).all()
-        assert (column["reward"][column["is_initial"]] == 0).all()
+        assert (column["reward"][initial] == 0).all()
         assert np.isfinite(column["reward"]).all()
+        np.testing.assert_array_equal(self._has_action.rows, ~last)
+        np.testing.assert_array_equal(self._can_be_in.rows, ~column["terminated"])
+        np.testing.assert_array_equal(self._ages.rows, _ages(initial, 0))
+
+    def _append_shard(self, path: Path, shard: Shard) -> None:
+        columns = shard.columns()
+        self._check_follows(str(path), columns)
+        if columns["action"][-1] >= 0:
+            raise InputError(f"{path} ends within an episode, but a shard holds whole ones")
+        self._begin(shard)
+        self._extend(columns)
+
+    def _check_follows(self, name: str, columns: dict[str, NDArray[Any]]) -> None:
+        if self.is_running and columns["is_initial"][0]:
+            raise InputError(
+                f"{name} start an episode, but episode {self._held['episode'].rows[-1]} is still "
+                "running: append its rows to the end first"
+            )
+        if not (self.is_running or columns["is_initial"][0]):
+            raise InputError(f"{name} start within an episode whose first rows are not here")
+
+    def _begin(self, segment: Segment) -> None:
+        self._segments.append(segment)
+        self._starts = np.append(self._starts, len(self._ages))
+
+    def _extend(self, columns: dict[str, NDArray[Any]]) -> None:
+        before = int(self._ages.rows[-1]) + 1 if self.is_running else 0
+        self._ages.extend(_ages(columns["is_initial"], before))
+        self._has_action.extend(columns["action"] >= 0)
+        self._can_be_in.extend(~columns["terminated"])
+        for name, array in self._held.items():
+            array.extend(columns[name])
+        self._show()
+
+    def _show(self) -> None:
+        size = len(self._ages) - self.is_running
+        self.columns = {name: array.rows[:size] for name, array in self._held.items()}
+        self.is_transition = self._has_action.rows[:size]
+        self.is_state = self._can_be_in.rows[:size]
+
+    def _arrays(self) -> list[GrowingArray]:
+        return [*self._held.values(), self._has_action, self._can_be_in, self._ages]
 
     def _across_episodes(
         self, ids: NDArray[np.int64], before: NDArray[np.int64], initial: NDArray[np.bool_]
@@ -283,11 +316,12 @@ class Store:
             return pair
         size = int(np.prod(self.codec.shape))
         older, newer = (states.reshape(len(first), self.stack, size) for states in pair)
-        follows = (second == first + 1) & (self._age[second] > 0)
+        ages = self._ages.rows
+        follows = (second == first + 1) & (ages[second] > 0)
         self._decode_stacks(second, newer)
         # The older stack is the newer one moved by a frame, but for its first.
         older[follows, 1:] = newer[follows, :-1]
-        oldest = follows & (self._age[first] >= self.stack - 1)
+        oldest = follows & (ages[first] >= self.stack - 1)
         for k, blob in zip(
             np.flatnonzero(oldest), self._blobs_at(first[oldest] - self.stack + 1), strict=True
         ):
@@ -311,7 +345,7 @@ class Store:
         if not len(ids):
             return
         decode = self.codec.decode
-        depth = np.minimum(self._age[ids], self.stack - 1).astype(np.int64) + 1
+        depth = np.minimum(self._ages.rows[ids], self.stack - 1).astype(np.int64) + 1
         rows = np.concatenate(
             [np.arange(row - n + 1, row + 1) for row, n in zip(ids, depth, strict=True)]
         )
@@ -323,10 +357,10 @@ class Store:
 
     def _stored(self, ids: NDArray[np.int64]) -> NDArray[np.uint8]:
         segments = np.searchsorted(self._starts, ids, side="right") - 1
-        stored = np.empty((len(ids), self._tables[0].shape[1]), dtype=np.uint8)
+        stored = np.empty((len(ids), self.codec.stored_bytes), dtype=np.uint8)
         for segment in np.unique(segments):
             here = segments == segment
-            stored[here] = self._tables[segment][ids[here] - self._starts[segment]]
+            stored[here] = self._segments[segment].table()[ids[here] - self._starts[segment]]
         return stored
 
     def _blobs_at(self, rows: NDArray[np.int64]) -> list[Any]:
@@ -334,7 +368,7 @@ class Store:
         segments = np.searchsorted(self._starts, rows, side="right") - 1
         within = rows - self._starts[segments]
         return [
-            self._blobs[segment][row]
+            self._segments[segment].blob(row)
             for segment, row in zip(segments.tolist(), within.tolist(), strict=True)
         ]
 
@@ -346,18 +380,13 @@ class Store:
         return rows
 
 
-def _map_blobs(batch: Any) -> _Blobs:
-    column = batch.column("observation")
-    buffers = column.buffers()
-    if len(buffers) == 3:
-        offsets = np.frombuffer(buffers[1], dtype=np.int64)[: len(column) + 1]
-        return _Blobs(memoryview(buffers[2]), offsets)
-    width = column.type.byte_width
-    return _Blobs(memoryview(buffers[1]), np.arange(len(column) + 1, dtype=np.int64) * width)
+def _ages(is_initial: NDArray[np.bool_], before: int) -> NDArray[np.uint8]:
+    """How many rows of its episode stand before each row, at most 255.
 
-
-def _ages(is_initial: NDArray[np.bool_]) -> NDArray[np.uint8]:
-    """How many rows of its episode stand before each row, at most 255."""
+    Args:
+        is_initial: of the new rows.
+        before: how many rows of the first one's episode came earlier.
+    """
     rows = np.arange(len(is_initial))
-    start = np.maximum.accumulate(np.where(is_initial, rows, 0))
+    start = np.maximum.accumulate(np.where(is_initial, rows, -before))
     return np.minimum(rows - start, 255).astype(np.uint8)
