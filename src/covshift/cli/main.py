@@ -20,7 +20,10 @@ Start here:
   covshift collect MinAtar/Breakout-v1 --transitions 20000 --out out/breakout
                                       store what a random policy sees, with the odds of every action
   covshift data info out/breakout     what a dataset holds; verify, import, export
-  covshift theory --help              what a command does and what can be set
+  covshift train MinAtar/Breakout-v1 --preset c51-corrected --scale smoke --out out/run
+                                      learn to act from another policy's data; resume, evaluate, watch
+  covshift runs list out              the runs that are there
+  covshift train --help               what a command does and what can be set
 
 covshift --version prints the version. The documentation is in docs/, the README starts it."""
 
@@ -36,9 +39,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from covshift.cli.collect import Collect
     from covshift.cli.data import Data
     from covshift.cli.theory import Theory
+    from covshift.cli.train import Evaluate, Resume, Runs, Train, Watch, parse_train
 
-    commands: dict[str, Callable[..., Any]] = {"theory": Theory, "collect": Collect, "data": Data}
+    commands: dict[str, Callable[..., Any]] = {
+        "train": Train,
+        "resume": Resume,
+        "evaluate": Evaluate,
+        "watch": Watch,
+        "runs": Runs,
+        "collect": Collect,
+        "data": Data,
+        "theory": Theory,
+    }
     try:
+        if given[:1] == ["train"]:
+            parse_train(given[1:]).run()
+            return
         command = tyro.extras.subcommand_cli_from_dict(
             commands, prog="covshift", description=TOUR, args=given or ["--help"]
         )
@@ -48,8 +64,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         _fail(f"{place}{error.strerror or error}", 1)
-    except KeyboardInterrupt:
-        _fail("interrupted; what was finished is kept, and the same command goes on", 130)
+    except KeyboardInterrupt as stop:
+        how = "interrupted; what was finished is kept, and the same command goes on"
+        _fail(str(stop) or how, 130)
 
 
 def _fail(message: str, status: int) -> None:

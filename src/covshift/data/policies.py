@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import importlib.metadata
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -114,9 +115,7 @@ def parse_policy(text: str, num_actions: int) -> Policy:
     if text == "uniform":
         return Uniform(num_actions)
     if kind == "run" and separator:
-        raise InputError(
-            f"'{text}': policies of saved runs come with the agent, which does not exist yet"
-        )
+        return _load_plugin(kind, rest, num_actions)
     if kind == "file" and separator:
         return _load_table(rest, num_actions)
     if separator and kind and rest:
@@ -136,6 +135,13 @@ def _load_table(path: str, num_actions: int) -> Table:
         )
     rows = _checked(path, np.asarray(table, dtype=np.float64))
     return Table(rows, hashlib.sha256(data).hexdigest())
+
+
+def _load_plugin(kind: str, rest: str, num_actions: int) -> Policy:
+    """A policy that a room above, which may need torch, knows how to load; found by its entry point."""
+    (entry,) = importlib.metadata.entry_points(group="covshift.policies", name=kind)
+    policy: Policy = entry.load()(rest, num_actions)
+    return policy
 
 
 def _load_function(text: str, module: str, name: str, num_actions: int) -> Function:

@@ -203,10 +203,7 @@ class Store:
                 the same stream, as an ordinary transition.
         """
         ids = self._checked(ids)
-        initial = self.columns["is_initial"][ids]
-        before = ids - 1
-        if restart:
-            before, initial = self._across_episodes(ids, before, initial)
+        before, initial = self.predecessors(ids, restart=restart)
         known = np.where(initial, ids, before)
         s_tm1, s_t = self._pairs(known, ids)
         s_tm1[initial] = 0
@@ -217,6 +214,26 @@ class Store:
             np.where(initial, 0, self.columns["action"][known]).astype(np.int64),
             np.where(initial, np.float32(1), self.columns["mu"][known]),
         )
+
+    def predecessors(
+        self, ids: NDArray[np.int64], *, restart: bool = False
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """The row from which each row was arrived at, and which rows have none.
+
+        Args:
+            ids: rows.
+            restart: as in `gather_states`.
+        """
+        column = self.columns
+        initial = column["is_initial"][ids]
+        before = ids - 1
+        if restart:
+            last = np.maximum(before, 0)
+            follows = initial & (ids >= 2) & column["terminated"][last]
+            follows &= column["stream"][last] == column["stream"][ids]
+            follows &= column["episode"][last] + 1 == column["episode"][ids]
+            before, initial = np.where(follows, ids - 2, before), initial & ~follows
+        return before, initial
 
     def states(self, ids: NDArray[np.int64]) -> NDArray[Any]:
         """The states at these rows."""
@@ -293,16 +310,6 @@ class Store:
 
     def _arrays(self) -> list[GrowingArray]:
         return [*self._held.values(), self._has_action, self._can_be_in, self._ages]
-
-    def _across_episodes(
-        self, ids: NDArray[np.int64], before: NDArray[np.int64], initial: NDArray[np.bool_]
-    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        column = self.columns
-        last = np.maximum(ids - 1, 0)
-        follows = initial & (ids >= 2) & column["terminated"][last]
-        follows &= column["stream"][last] == column["stream"][ids]
-        follows &= column["episode"][last] + 1 == column["episode"][ids]
-        return np.where(follows, ids - 2, before), initial & ~follows
 
     def _pairs(
         self, first: NDArray[np.int64], second: NDArray[np.int64]

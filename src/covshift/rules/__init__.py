@@ -7,6 +7,13 @@ Time is in the name: `s_tm1, a_tm1` lead to `s_t`. COP-TD learns backwards: the 
 corrected from c(s_tm1).
 """
 
+from covshift.rules.categorical import (
+    categorical_projection,
+    categorical_target,
+    chosen,
+    cross_entropy,
+    expected_value,
+)
 from covshift.rules.normalization import (
     leave_one_out_residual,
     normalization_gradient,
@@ -34,12 +41,17 @@ from covshift.rules.value import (
 )
 
 __all__ = [
+    "categorical_projection",
+    "categorical_target",
+    "chosen",
     "cop_error",
     "cop_target",
     "corrected_td_error",
+    "cross_entropy",
     "discounted_cop_error",
     "discounted_cop_target",
     "epsilon_greedy_probabilities",
+    "expected_value",
     "followon_trace",
     "importance_ratio",
     "importance_weighted_td_error",

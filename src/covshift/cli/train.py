@@ -1,0 +1,263 @@
+"""`covshift train`, `covshift resume`, `covshift evaluate`, `covshift watch` and `covshift runs`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+from covshift.config.environment import EnvOptions
+from covshift.config.presets import PRESET_TEXTS, SCALE_TEXTS, make_config
+from covshift.config.training import (
+    DataOptions,
+    EvaluationOptions,
+    NetworkOptions,
+    OptimizationOptions,
+    RatioOptions,
+    ReplayOptions,
+    RuntimeOptions,
+    TrainConfig,
+    ValueOptions,
+)
+
+if TYPE_CHECKING:
+    from covshift.runs.training import Trainer
+
+
+def _listed(texts: dict[str, str]) -> str:
+    return "; ".join(f"{name}: {text}" for name, text in texts.items())
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train a control policy from another policy's data: C51, with a learned covariate shift.
+
+    The same command goes on with a run that was interrupted. Every default below is that of the preset and scale
+    that the command names.
+    """
+
+    env: Annotated[str, tyro.conf.Positional]
+    """Environment: MinAtar/Breakout-v1, ALE/Pong-v5, covshift/FourRooms-v0, or any Gymnasium id with discrete actions."""
+
+    out: Path
+    """Folder of the run."""
+
+    preset: Annotated[
+        str, tyro.conf.arg(help_behavior_hint="", help=f"Method. {_listed(PRESET_TEXTS)}.")
+    ] = "c51-corrected"
+
+    scale: Annotated[
+        str, tyro.conf.arg(help_behavior_hint="", help=f"Size. {_listed(SCALE_TEXTS)}.")
+    ] = "small"
+
+    data: str | None = None
+    """Folder of a dataset, or `stream`: collect ahead of the learner, which draws from a moving window. Without it the scale's dataset is collected, or reused, under --data-root."""
+
+    data_root: Path = Path("out/data")
+    """Where datasets are collected that runs share."""
+
+    seed: int = 0
+    """Seed of the run: network, batches, evaluation."""
+
+    environment: EnvOptions = field(default_factory=EnvOptions)
+    collection: DataOptions = field(default_factory=DataOptions)
+    network: NetworkOptions = field(default_factory=NetworkOptions)
+    value: ValueOptions = field(default_factory=ValueOptions)
+    ratio: RatioOptions = field(default_factory=RatioOptions)
+    replay: ReplayOptions = field(default_factory=ReplayOptions)
+    optimization: OptimizationOptions = field(default_factory=OptimizationOptions)
+    evaluation: EvaluationOptions = field(default_factory=EvaluationOptions)
+    runtime: RuntimeOptions = field(default_factory=RuntimeOptions)
+
+    def config(self) -> TrainConfig:
+        """What defines the run."""
+        return TrainConfig(
+            self.env,
+            self.preset,
+            self.scale,
+            self.seed,
+            self.environment,
+            self.collection,
+            self.network,
+            self.value,
+            self.ratio,
+            self.replay,
+            self.optimization,
+            self.evaluation,
+        )
+
+    def run(self) -> None:
+        """Collects what is missing, trains, and says where the result is."""
+        from covshift.records import RunFolder
+        from covshift.runs.launch import begin, ready_dataset
+
+        config, folder = self.config(), RunFolder(self.out)
+        data = self.data or str(ready_dataset(config, self.data_root, _collect))
+        _train(begin(folder, config, data, self.runtime, print), self.runtime)
+
+
+def parse_train(arguments: Sequence[str]) -> Train:
+    """`covshift train` with the defaults of the preset and scale that the arguments name."""
+    named = {
+        name: _value_of(arguments, f"--{name}") or default
+        for name, default in (("preset", "c51-corrected"), ("scale", "small"))
+    }
+    config = make_config("", **named)
+    default = Train(
+        env=tyro.MISSING,
+        out=tyro.MISSING,
+        preset=config.preset,
+        scale=config.scale,
+        environment=config.environment,
+        collection=config.data,
+        network=config.network,
+        value=config.value,
+        ratio=config.ratio,
+        replay=config.replay,
+        optimization=config.optimization,
+        evaluation=config.evaluation,
+    )
+    return tyro.cli(
+        Train,
+        prog="covshift train",
+        default=default,
+        args=list(arguments),
+        config=(tyro.conf.OmitArgPrefixes,),
+    )
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Go on with a run that was interrupted or killed, exactly as if it had not been."""
+
+    run_folder: Annotated[Path, tyro.conf.Positional]
+    """Folder of the run."""
+
+    def run(self) -> None:
+        """Goes on to the end."""
+        from covshift.records import RunFolder
+        from covshift.runs.launch import go_on
+
+        folder = RunFolder(self.run_folder)
+        said = RuntimeOptions(**folder.provenance()["runtime"])
+        _train(go_on(folder, said, print), said)
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Play episodes with a run's policy, and say what it scores."""
+
+    run_folder: Annotated[Path, tyro.conf.Positional]
+    """Folder of the run."""
+
+    episodes: int = 100
+    """How many."""
+
+    epsilon: float | None = None
+    """ε of the policy; by default the run's evaluation_epsilon."""
+
+    seed: int = 0
+    """Seed of the episodes."""
+
+    def run(self) -> None:
+        """Prints the mean score with its interval, and the mean ratio."""
+        from covshift.runs.playing import evaluate_run
+
+        for word, text in evaluate_run(
+            self.run_folder, self.episodes, self.epsilon, self.seed
+        ).items():
+            print(f"{word:15} {text}")
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Draw an episode of a run's policy as a GIF, with the value and c(s) beside the frame."""
+
+    run_folder: Annotated[Path, tyro.conf.Positional]
+    """Folder of the run."""
+
+    out: Path
+    """File, ending in .gif."""
+
+    epsilon: float | None = None
+    """ε of the policy; by default the run's target_epsilon, since c is that of this policy."""
+
+    steps: int = 400
+    """Agent steps at most."""
+
+    seed: int = 0
+    """Seed of the episode."""
+
+    def run(self) -> None:
+        """Writes the file."""
+        from covshift.report.film import draw_film
+        from covshift.runs.playing import play_episode
+
+        played = play_episode(self.run_folder, self.epsilon, self.steps, self.seed)
+        draw_film(played.states, played.tracks, self.out)
+        print(f"{len(played.states)} steps, score {played.score:g}: {self.out}")
+
+
+@dataclass(frozen=True)
+class Runs:
+    """List the runs under a folder: environment, preset, seed, how far they are, newest score."""
+
+    action: Annotated[Literal["list"], tyro.conf.Positional]
+    """What to do."""
+
+    folder: Annotated[Path, tyro.conf.Positional]
+    """Where to look, at any depth."""
+
+    def run(self) -> None:
+        """A line a run."""
+        from covshift.records import find_runs
+
+        rows = [run.summary(self.folder) for run in find_runs(self.folder)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        for row in rows:
+            cells = (text.ljust(width) for text, width in zip(row, widths, strict=True))
+            print("  ".join(cells).rstrip())
+        print(f"{len(rows)} runs under {self.folder}")
+
+
+def _value_of(arguments: Sequence[str], flag: str) -> str | None:
+    for k, argument in enumerate(arguments):
+        if argument == flag and k + 1 < len(arguments):
+            return arguments[k + 1]
+        if argument.startswith(f"{flag}="):
+            return argument.removeprefix(f"{flag}=")
+    return None
+
+
+def _collect(collector: Any, folder: Path) -> None:
+    from rich.console import Console
+
+    from covshift.report.progress import counter
+
+    request = collector.request
+    print(f"Collecting {request.transitions:,} transitions of {request.env} into {folder}")
+    with counter(Console(), "transitions", request.transitions) as advance:
+        collector.collect(progress=advance)
+
+
+def _train(trainer: Trainer, runtime: RuntimeOptions) -> None:
+    from rich.console import Console
+
+    from covshift.learners.deep import Diverged
+    from covshift.report.live import TrainingView
+    from covshift.runs.training import run_to_end
+
+    config, path = trainer.config, trainer.folder.path
+    label = f"{config.env} · {config.preset} · {config.scale} · seed {config.seed} → {path}"
+    view = TrainingView(Console(), label, trainer.update, config.optimization.num_updates)
+    try:
+        with view:
+            run_to_end(trainer, view.tick, tensorboard=runtime.tensorboard)
+    except Diverged as error:
+        print(f"covshift: {path} diverged: {error}; its last checkpoint is kept", file=sys.stderr)
+        sys.exit(1)
+    print(f"The run: {path} (covshift evaluate {path}; covshift watch {path} --out {path}.gif)")

@@ -1,0 +1,107 @@
+"""Methods and sizes by name; each is data over one configuration."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any
+
+from covshift.config.training import TrainConfig
+from covshift.errors import InputError
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "c51": {"learn_ratio": False},
+    "c51-auxiliary": {"ratio_loss_weight": 0.002, "ratio_discount": 0.999},
+    "c51-td-priority": {"learn_ratio": False, "priority": "td-error"},
+    "c51-auxiliary-td-priority": {
+        "ratio_loss_weight": 0.002,
+        "ratio_discount": 0.999,
+        "priority": "td-error",
+    },
+    "c51-corrected": {
+        "priority": "ratio",
+        "ratio_loss_weight": 0.02,
+        "ratio_discount": 0.99,
+    },
+    "c51-normalized": {
+        "priority": "ratio",
+        "ratio_loss_weight": 0.002,
+        "ratio_discount": 1.0,
+        "normalization_weight": 0.01,
+        "semantics": "paper",
+    },
+    "c51-dual": {
+        "priority": "ratio",
+        "ratio_loss_weight": 0.02,
+        "ratio_discount": 0.99,
+        "ratio_weighting": "inverse",
+        "ratio_head": "softplus",
+        "refresh": "both",
+    },
+}
+"""Differences from the defaults. All but `c51-dual`, which is ours, are arms of the paper's experiments."""
+
+PRESET_TEXTS = {
+    "c51": "no correction: the baseline",
+    "c51-auxiliary": "the ratio is learned but not used (Figure 3)",
+    "c51-td-priority": "replay prioritized by TD error, after Schaul et al. (Figure 3)",
+    "c51-auxiliary-td-priority": "both of these (Figure 3)",
+    "c51-corrected": "the paper's agent: replay prioritized by c(s), discounted COP-TD (Figures 1, 2)",
+    "c51-normalized": "γ̂ = 1 with the normalization loss instead of a discount (Figure 1, right)",
+    "c51-dual": "ours: 1/c weighting, positive head, priorities renewed from both batches",
+}
+
+SCALES: dict[str, dict[str, Any]] = {
+    "paper": {},
+    "small": {
+        "transitions": 300_000,
+        "window": 300_000,
+        "num_updates": 60_000,
+        "evaluate_every": 5_000,
+        "evaluation_episodes": 20,
+    },
+    "smoke": {
+        "transitions": 2_000,
+        "window": 2_000,
+        "warm_up": 1_000,
+        "stream_shard": 500,
+        "num_updates": 100,
+        "evaluate_every": 50,
+        "evaluation_episodes": 2,
+        "ratio_episodes": 2,
+    },
+}
+"""Differences from the paper's sizes."""
+
+SCALE_TEXTS = {
+    "paper": "10 million transitions, 9.4 million updates: weeks on a CPU, days on a GPU",
+    "small": "300000 transitions, 60000 updates: minutes on a core with MinAtar",
+    "smoke": "2000 transitions, 100 updates: seconds, to see that it runs",
+}
+
+
+def make_config(
+    env: str, preset: str = "c51-corrected", scale: str = "small", **leaves: Any
+) -> TrainConfig:
+    """The configuration of a preset at a scale, with any leaves changed.
+
+    Args:
+        env: environment id.
+        preset: a key of `PRESETS`.
+        scale: a key of `SCALES`.
+        **leaves: other values, by the names of their fields.
+
+    Example:
+        >>> make_config("MinAtar/Breakout-v1", "c51-corrected", ratio_discount=0.9).ratio.ratio_discount
+        0.9
+    """
+    changes = _named("preset", PRESETS, preset) | _named("scale", SCALES, scale) | leaves
+    return TrainConfig(env=env, preset=preset, scale=scale).replace_leaves(**changes)
+
+
+def _named(kind: str, choices: Mapping[str, dict[str, Any]], name: str) -> dict[str, Any]:
+    if name not in choices:
+        near = difflib.get_close_matches(name, choices, n=1)
+        hint = f"; did you mean {near[0]}?" if near else f"; say {' | '.join(choices)}"
+        raise InputError(f"there is no {kind} '{name}'{hint}")
+    return choices[name]

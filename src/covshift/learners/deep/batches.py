@@ -1,0 +1,127 @@
+"""What a step of the deep learners takes, gathered from a store."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from covshift.config.training import RatioOptions, ValueOptions
+from covshift.data.store import Store
+
+
+class ValueBatch(NamedTuple):
+    """Transitions for the value, over one or several steps.
+
+    Attributes:
+        s_tm1: the states that are predicted from.
+        a_tm1: the actions there.
+        mu_tm1: μ(a|s) of them.
+        return_t: Σ γⁱ R over the steps, rewards clipped.
+        discount_t: γⁿ, 0 where the episode ended on the way.
+        s_t: the states to bootstrap from.
+    """
+
+    s_tm1: NDArray[Any]
+    a_tm1: NDArray[np.int64]
+    mu_tm1: NDArray[np.float32]
+    return_t: NDArray[np.float32]
+    discount_t: NDArray[np.float32]
+    s_t: NDArray[Any]
+
+
+class RatioBatch(NamedTuple):
+    """States for the ratio, each with the n steps that led to it; step k of n is the first index.
+
+    Attributes:
+        s_t: the states whose ratio is predicted.
+        is_trained_t: which of them have a target.
+        s_window: n × batch: the states that the steps left, oldest first.
+        a_window: the actions there.
+        mu_window: μ(a|s) of them; 1 where there was no step.
+        is_initial_window: whether the state that a step led to starts an episode, so that there was none.
+        is_source_initial: whether the window's first state starts an episode.
+    """
+
+    s_t: NDArray[Any]
+    is_trained_t: NDArray[np.bool_]
+    s_window: NDArray[Any]
+    a_window: NDArray[np.int64]
+    mu_window: NDArray[np.float32]
+    is_initial_window: NDArray[np.bool_]
+    is_source_initial: NDArray[np.bool_]
+
+
+def value_batch(store: Store, ids: NDArray[np.int64], options: ValueOptions) -> ValueBatch:
+    """The transitions that start at these rows.
+
+    A lost life cuts the discount if the options say so. A truncation does not: the state there is
+    bootstrapped from, after fewer steps.
+    """
+    column = store.columns
+    rows = ids.copy()
+    total = np.zeros(len(ids), dtype=np.float64)
+    discount = np.ones(len(ids), dtype=np.float64)
+    for _ in range(options.value_steps):
+        goes_on = store.is_transition[rows] & (discount > 0)
+        arrived = np.where(goes_on, rows + 1, rows)
+        reward = column["reward"][arrived].astype(np.float64)
+        if options.reward_clip > 0:
+            reward = np.clip(reward, -options.reward_clip, options.reward_clip)
+        total += np.where(goes_on, discount * reward, 0.0)
+        ends = column["terminated"][arrived]
+        if options.cut_at_life_loss:
+            ends = ends | column["life_lost"][arrived]
+        discount = np.where(goes_on, np.where(ends, 0.0, options.discount * discount), discount)
+        rows = arrived
+    if options.value_steps == 1:
+        batch = store.gather(ids)
+        s_tm1, s_t = batch.s_tm1, batch.s_t
+    else:
+        s_tm1, s_t = store.states(ids), store.states(rows)
+    return ValueBatch(
+        s_tm1,
+        column["action"][ids].astype(np.int64),
+        column["mu"][ids],
+        total.astype(np.float32),
+        discount.astype(np.float32),
+        s_t,
+    )
+
+
+def ratio_batch(store: Store, ids: NDArray[np.int64], options: RatioOptions) -> RatioBatch:
+    """The states at these rows with the steps that led to them.
+
+    Under `restart`, and where 1 is read as the ratio of initial *sources*, a state without a predecessor has
+    no target. Rows that are terminal have none either: c is a function of states one can be in.
+    """
+    restart = options.semantics == "restart"
+    rows, newer_first = ids, []
+    for _ in range(options.ratio_steps):
+        before, none = store.predecessors(rows, restart=restart)
+        known = np.where(none, rows, before)
+        newer_first.append((known, none))
+        rows = known
+    steps = newer_first[::-1]
+    window = np.stack([known for known, _ in steps])
+    initial = np.stack([none for _, none in steps])
+    trained = store.is_state[ids]
+    if restart or options.initial_rule == "source":
+        trained = trained & ~initial.any(axis=0) if restart else trained & ~initial[-1]
+    if options.ratio_steps == 1:
+        states = store.gather_states(ids, restart=restart)
+        s_t, s_window = states.s_t, states.s_tm1[None]
+    else:
+        s_t = store.states(ids)
+        flat = store.states(window.ravel())
+        s_window = flat.reshape(window.shape + flat.shape[1:])
+    return RatioBatch(
+        s_t,
+        trained,
+        s_window,
+        np.where(initial, 0, store.columns["action"][window]).astype(np.int64),
+        np.where(initial, np.float32(1), store.columns["mu"][window]),
+        initial,
+        store.columns["is_initial"][window[0]],
+    )

@@ -1,0 +1,178 @@
+"""The ratio's loss, and a learner of the ratio of a fixed policy with no control around it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any, NamedTuple, cast, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from covshift.config.training import RatioOptions
+from covshift.learners.deep.batches import RatioBatch
+from covshift.rules import (
+    importance_ratio,
+    initial_state_target,
+    leave_one_out_residual,
+    n_step_cop_target,
+    squared_ratio_error,
+)
+
+_WEIGHT_MEMORY = 0.99
+"""Share of the running mean of 1/c that a batch leaves as it was."""
+
+
+class RatioTerms(NamedTuple):
+    """What a batch of states gives, before any step.
+
+    Attributes:
+        loss: η · squared error + weight · normalization, to be minimized.
+        squared_error: mean of the weighted squared errors.
+        residual: mean of target - c.
+    """
+
+    loss: Tensor
+    squared_error: Tensor
+    residual: Tensor
+
+
+@final
+class RatioLoss:
+    """Eq. (9) on a batch of states, with its options: the one place that clips, weights and reduces it.
+
+    Args:
+        options: of the ratio.
+
+    Attributes:
+        mean_weight: running mean of 1/max(c, 1 - γ̂), which changes with every batch under `inverse` weighting.
+    """
+
+    def __init__(self, options: RatioOptions) -> None:
+        self.options = options
+        self.mean_weight: float | None = None
+
+    def targets(self, c_source: Tensor, pi_window: Tensor, batch: RatioBatch) -> Tensor:
+        """The bootstrap target of each state.
+
+        Args:
+            c_source: the target network's ratio at the window's first state.
+            pi_window: n × batch, π(a|s) of the actions taken.
+            batch: the states.
+        """
+        device = c_source.device
+        rho_window = importance_ratio(pi_window, _tensor(batch.mu_window, device))
+        if self.options.rho_clip is not None:
+            rho_window = rho_window.clamp(max=self.options.rho_clip)
+        c_source = clipped(c_source)
+        if self.options.initial_rule == "source":
+            c_source = initial_state_target(c_source, _tensor(batch.is_source_initial, device))
+        target_t: Tensor = n_step_cop_target(
+            c_source,
+            list(rho_window),
+            self.options.ratio_discount,
+            list(_tensor(batch.is_initial_window, device)),
+        )
+        return target_t
+
+    def terms(self, c_t: Tensor, target_t: Tensor, batch: RatioBatch) -> RatioTerms:
+        """The loss of the predicted ratios `c_t`; no gradient goes into targets or weights."""
+        options = self.options
+        target_t = target_t.detach()
+        trained = _tensor(batch.is_trained_t, c_t.device).to(c_t.dtype)
+        errors = squared_ratio_error(target_t, c_t) * trained
+        if options.ratio_weighting == "inverse":
+            errors = errors * self._inverse_weights(c_t.detach())
+        squared_error = errors.mean()
+        loss = options.ratio_loss_weight * squared_error
+        if options.normalization_weight > 0:
+            residual = leave_one_out_residual(c_t.detach())
+            loss = loss + options.normalization_weight * (residual * c_t).mean()
+        with torch.no_grad():
+            gap = ((target_t - c_t) * trained).sum() / trained.sum().clamp(min=1.0)
+        return RatioTerms(loss, squared_error.detach(), gap)
+
+    def _inverse_weights(self, c_t: Tensor) -> Tensor:
+        """1/c of each state over its running mean: B1. A function of the state alone, never of the target."""
+        weights = 1.0 / c_t.clamp(min=1.0 - self.options.ratio_discount)
+        mean = float(weights.mean())
+        if self.mean_weight is None:
+            self.mean_weight = mean
+        self.mean_weight += (1.0 - _WEIGHT_MEMORY) * (mean - self.mean_weight)
+        return weights / self.mean_weight
+
+
+@final
+class RatioLearner:
+    """Learns c of a fixed policy by mini-batches, with a target network.
+
+    Args:
+        torso: observations to features.
+        head: features to c, a number a sample.
+        policy: a batch of observations to probabilities, batch × actions.
+        options: of the ratio; `target_epsilon` is not used, and η only scales the loss.
+        learning_rate: Adam's.
+        target_updates: updates between copies to the target network.
+
+    Example:
+        >>> import numpy as np
+        >>> from covshift.config.training import RatioOptions
+        >>> from covshift.networks import RatioHead
+        >>> learner = RatioLearner(nn.Identity(), RatioHead(2, 0), lambda s: np.full((len(s), 2), 0.5), RatioOptions())
+        >>> learner.ratio(np.eye(2, dtype=np.float32)).shape
+        (2,)
+    """
+
+    def __init__(
+        self,
+        torso: nn.Module,
+        head: nn.Module,
+        policy: Callable[[NDArray[Any]], NDArray[Any]],
+        options: RatioOptions,
+        *,
+        learning_rate: float = 0.00025,
+        target_updates: int = 250,
+    ) -> None:
+        self.network = nn.Sequential(torso, head)
+        self.target = copy.deepcopy(self.network).requires_grad_(False)
+        self.policy, self.loss = policy, RatioLoss(options)
+        self.optimizer = torch.optim.Adam(self.network.parameters(), lr=learning_rate, fused=True)
+        self.target_updates, self.num_updates = target_updates, 0
+
+    def update(self, batch: RatioBatch) -> RatioTerms:
+        """One step on a batch of states."""
+        device = next(self.network.parameters()).device
+        steps, size = batch.a_window.shape
+        observed = batch.s_window.reshape(steps * size, *batch.s_window.shape[2:])
+        pi = np.asarray(self.policy(observed))[np.arange(steps * size), batch.a_window.ravel()]
+        with torch.no_grad():
+            c_source = cast(Tensor, self.target(_tensor(batch.s_window[0], device)))
+            pi_window = _tensor(pi.reshape(steps, size).astype(np.float32), device)
+            target_t = self.loss.targets(c_source, pi_window, batch)
+        c_t = cast(Tensor, self.network(_tensor(batch.s_t, device)))
+        terms = self.loss.terms(c_t, target_t, batch)
+        self.optimizer.zero_grad()
+        terms.loss.backward()  # type: ignore[no-untyped-call]
+        self.optimizer.step()
+        self.num_updates += 1
+        if self.num_updates % self.target_updates == 0:
+            self.target.load_state_dict(self.network.state_dict())
+        return terms
+
+    def ratio(self, observations: NDArray[Any]) -> NDArray[np.float32]:
+        """c of each observation, clipped at 0."""
+        device = next(self.network.parameters()).device
+        with torch.no_grad():
+            c = clipped(cast(Tensor, self.network(_tensor(observations, device))))
+        return np.asarray(c.cpu().numpy())
+
+
+def clipped(c: Tensor) -> Tensor:
+    """Negative outputs become 0 wherever a ratio is a priority, a weight or a bootstrap source."""
+    return c.clamp(min=0.0)
+
+
+def _tensor(array: NDArray[Any], device: torch.device) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(array)).to(device, non_blocking=True)

@@ -1,0 +1,50 @@
+"""The agent's network: one torso, a value head, and a ratio head on the torso's output."""
+
+from __future__ import annotations
+
+from typing import cast, final
+
+import torch
+from torch import Tensor, nn
+
+from covshift.config.training import TrainConfig
+from covshift.networks.heads import RatioHead, ValueHead
+from covshift.networks.torsos import make_torso
+
+
+@final
+class AgentNetwork(nn.Module):
+    """A torso with its heads.
+
+    Args:
+        torso: observations to features.
+        value_head: features to logits, batch × actions × atoms.
+        ratio_head: features to c, a number a sample; None where the ratio is not learned.
+    """
+
+    def __init__(
+        self, torso: nn.Module, value_head: nn.Module, ratio_head: nn.Module | None
+    ) -> None:
+        super().__init__()
+        self.torso, self.value_head, self.ratio_head = torso, value_head, ratio_head
+
+    def ratio(self, features: Tensor) -> Tensor:
+        """c of each sample, as the head gives it."""
+        assert self.ratio_head is not None
+        return cast(Tensor, self.ratio_head(features))
+
+
+def make_agent_network(
+    config: TrainConfig, state_shape: tuple[int, ...], num_actions: int
+) -> AgentNetwork:
+    """The network of a run, its weights drawn from the run's seed."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        torso = make_torso(state_shape)
+        hidden = torso.head_hidden
+        value_head = ValueHead(torso.num_features, hidden, num_actions, config.value.num_atoms)
+        ratio_head = None
+        if config.ratio.learn_ratio:
+            positive = config.network.ratio_head == "softplus"
+            ratio_head = RatioHead(torso.num_features, hidden, positive=positive)
+    return AgentNetwork(torso, value_head, ratio_head)

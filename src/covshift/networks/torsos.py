@@ -1,0 +1,105 @@
+"""From observations to features; which torso follows from the observation's shape alone."""
+
+from __future__ import annotations
+
+from typing import cast, final
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+
+from covshift.errors import InputError
+
+_SMALLEST_FRAME = 36
+"""Pixels a side below which the Nature convolutions leave nothing."""
+
+
+@final
+class NatureTorso(nn.Module):
+    """The convolutions of Mnih et al. (2015) over a stack of grayscale frames, bytes in 0 … 255.
+
+    Args:
+        shape: stack × height × width.
+    """
+
+    head_hidden = 512
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(shape[0], 32, 8, stride=4)
+        self.conv2 = nn.Conv2d(32, 64, 4, stride=2)
+        self.conv3 = nn.Conv2d(64, 64, 3, stride=1)
+        sides = [((((side - 8) // 4 + 1) - 4) // 2 + 1) - 2 for side in shape[1:]]
+        self.num_features = 64 * sides[0] * sides[1]
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def forward(self, frames: Tensor) -> Tensor:
+        """batch × stack × height × width to batch × features."""
+        # Bytes are laid out channels last before they become floats, and the division by 255 is done on the
+        # filters: both touch a fraction of the memory that the plain order does.
+        x = frames.contiguous(memory_format=torch.channels_last).float()
+        x = F.relu(F.conv2d(x, self.conv1.weight / 255.0, self.conv1.bias, stride=4))
+        x = F.relu(self.conv2(x))
+        return F.relu(self.conv3(x)).flatten(1)
+
+
+@final
+class MinAtarTorso(nn.Module):
+    """One convolution of 16 filters of 3 × 3 over MinAtar's planes (Young & Tian, 2019).
+
+    Args:
+        shape: height × width × channels.
+    """
+
+    head_hidden = 128
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        height, width, channels = shape
+        self.conv = nn.Conv2d(channels, 16, 3)
+        self.num_features = 16 * (height - 2) * (width - 2)
+
+    def forward(self, planes: Tensor) -> Tensor:
+        """batch × height × width × channels to batch × features."""
+        return F.relu(self.conv(planes.float().permute(0, 3, 1, 2))).flatten(1)
+
+
+@final
+class VectorTorso(nn.Module):
+    """One hidden layer over a vector.
+
+    Args:
+        shape: the vector's length.
+    """
+
+    head_hidden = 128
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.num_features = 128
+        self.hidden = nn.Linear(shape[0], self.num_features)
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """batch × length to batch × features."""
+        return F.relu(cast(Tensor, self.hidden(vectors.float())))
+
+
+Torso = NatureTorso | MinAtarTorso | VectorTorso
+
+
+def make_torso(state_shape: tuple[int, ...]) -> Torso:
+    """The torso for states of this shape.
+
+    Raises:
+        InputError: no torso takes such states.
+    """
+    if len(state_shape) == 1:
+        return VectorTorso(state_shape)
+    if len(state_shape) == 3 and min(state_shape[1:]) >= _SMALLEST_FRAME:
+        return NatureTorso(state_shape)
+    if len(state_shape) == 3 and 3 <= min(state_shape[:2]) <= max(state_shape[:2]) <= 32:
+        return MinAtarTorso(state_shape)
+    raise InputError(
+        f"no network takes states of shape {state_shape}: vectors, stacks of frames of at least "
+        f"{_SMALLEST_FRAME} pixels a side, and grids of at most 32 × 32 × planes are known"
+    )

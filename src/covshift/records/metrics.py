@@ -1,0 +1,109 @@
+"""`metrics.csv`: a row every so many updates, without clocks, so that a resumed run writes the same bytes."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from pathlib import Path
+from typing import final
+
+from covshift.config.training import RatioOptions
+from covshift.errors import InputError
+
+Row = dict[str, float | str]
+
+COLUMNS = {
+    "update": "updates so far",
+    "agent_steps": "4 × updates: the clock of the paper's iterations",
+    "value_loss": "mean C51 cross-entropy since the last row",
+    "ratio_loss": "mean squared ratio error since the last row, weighted as it is learned, without η",
+    "residual": "mean of target - c on the ratio's batches since the last row: E_μ[target] - E_μ[c]",
+    "mean_ratio": "E_μ[c], mean of max(c, 0) on the ratio's batches since the last row",
+    "effective_share": "ESS/N = E_μ[c]²/E_μ[c²]: the share of the data that sampling by c leaves",
+    "score": "mean score of the evaluation's episodes, rewards not clipped, ε = evaluation_epsilon",
+    "score_deviation": "standard deviation of these scores over episodes",
+    "episode_length": "mean length of these episodes, in agent steps",
+    "mean_ratio_pi": "E_π[c], mean of max(c, 0) over states that π itself visits, ε = target_epsilon",
+    "ratio_gain": "E_π[c]/E_μ[c]",
+    "invariant": "holds | violated | unordered: see `covshift.records.invariant`; empty where there is no evaluation or no ratio",
+}
+"""Columns with their meaning; a value that a row does not have is empty."""
+
+_MEAN_TOLERANCE = 0.1
+"""How far E_μ[c] may be from 1 where it must be 1, before that is marked: means of batches are noisy."""
+
+
+def invariant(mean_ratio: float, mean_ratio_pi: float, options: RatioOptions) -> str:
+    """Whether what must hold of a learned ratio does: B3.
+
+    With restarts E_μ[c] = 1, and E_π[c] ≥ E_μ[c]; at γ̂ = 1 the order holds under visits too. Under visits with
+    γ̂ < 1 the order is usual but can fail of a perfect ratio, so that it is `unordered` then, not `violated`.
+
+    Example:
+        >>> invariant(1.0, 0.5, RatioOptions(semantics="visits", ratio_discount=0.99))
+        'unordered'
+        >>> invariant(1.0, 0.5, RatioOptions(semantics="restart"))
+        'violated'
+    """
+    if options.semantics == "restart" and abs(mean_ratio - 1.0) > _MEAN_TOLERANCE:
+        return "violated"
+    if mean_ratio_pi >= mean_ratio:
+        return "holds"
+    must = options.semantics == "restart" or options.ratio_discount == 1.0
+    return "violated" if must else "unordered"
+
+
+@final
+class MetricsFile:
+    """The file of a run, cut to `size` bytes, at its end.
+
+    Args:
+        path: the file.
+        size: bytes that are kept of it; the rest is of after the checkpoint that a run goes on from.
+    """
+
+    def __init__(self, path: Path, size: int = 0) -> None:
+        self._file = path.open("r+b" if path.is_file() else "w+b")
+        if os.fstat(self._file.fileno()).st_size < size:
+            raise InputError(f"{path} is shorter than its checkpoint says: {size} bytes are needed")
+        self._file.truncate(size)
+        self._file.seek(size)
+        if size == 0:
+            self._file.write((",".join(COLUMNS) + "\r\n").encode())
+
+    def write(self, row: Row) -> None:
+        """Adds a row, and hands it to the disk."""
+        text = io.StringIO()
+        csv.DictWriter(text, list(COLUMNS), restval="").writerow(row)
+        self._file.write(text.getvalue().encode())
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    @property
+    def size(self) -> int:
+        """Bytes so far."""
+        return self._file.tell()
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
+
+def read_metrics(path: Path) -> list[Row]:
+    """The rows, numbers as numbers; values that are not there are left out."""
+    try:
+        with path.open(newline="") as file:
+            return [
+                {name: _number(value) for name, value in row.items() if value}
+                for row in csv.DictReader(file)
+            ]
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _number(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text

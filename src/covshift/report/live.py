@@ -1,0 +1,102 @@
+"""A run as it goes: a readable view on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Self, final
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from covshift.records import Row
+
+_SHOWN = {
+    "score": ("score", "{:,.2f}", "mean of the last evaluation's episodes"),
+    "mean_ratio": ("mean c under μ", "{:.3f}", "over the data"),
+    "mean_ratio_pi": ("mean c under π", "{:.3f}", "over states that the policy itself visits"),
+    "effective_share": ("effective share", "{:.1%}", "of the data, if drawn by c: ESS/N"),
+    "value_loss": ("value loss", "{:.4f}", "cross-entropy"),
+    "ratio_loss": ("ratio loss", "{:.4f}", "squared error"),
+    "invariant": ("invariant", "{}", "E_π[c] ≥ E_μ[c]"),
+}
+
+
+@final
+class TrainingView:
+    """Shows how far a run is, how fast it goes, and its newest numbers.
+
+    Args:
+        console: where.
+        label: of the run.
+        start: updates done before.
+        total: updates in all.
+    """
+
+    def __init__(self, console: Console, label: str, start: int, total: int) -> None:
+        self._console, self._label, self._start, self._total = console, label, start, total
+        self._newest: Row = {}
+        self._began, self._done = time.monotonic(), start
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]}"),
+            TimeRemainingColumn(),
+            TextColumn("left"),
+        )
+        self._progress = Progress(*columns, console=console)
+        self._task = self._progress.add_task("updates", total=total, completed=start, rate="")
+        self._live: Live | None = None
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._live = Live(self._draw(), console=self._console, refresh_per_second=4)
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._live is not None:
+            self._live.update(self._draw())
+            self._live.stop()
+
+    def tick(self, update: int, row: Row | None) -> None:
+        """An update was done; a row is shown."""
+        self._done = update
+        if row is not None:
+            self._newest |= row
+        if self._live is None:
+            if row is not None:
+                self._console.print(self._line(row), highlight=False, soft_wrap=True)
+            return
+        if row is not None or update % 10 == 0:
+            self._progress.update(self._task, completed=update, rate=f"{self._rate():,.1f}/s")
+            self._live.update(self._draw())
+
+    def _rate(self) -> float:
+        return (self._done - self._start) / max(time.monotonic() - self._began, 1e-9)
+
+    def _line(self, row: Row) -> str:
+        shown = [
+            f"{label} {text.format(row[name])}"
+            for name, (label, text, _) in _SHOWN.items()
+            if name in row
+        ]
+        rate = self._rate()
+        left = f"{(self._total - self._done) / rate:,.0f} s left" if rate > 0 else ""
+        head = f"update {self._done:,}/{self._total:,}"
+        return " · ".join(part for part in (head, *shown, f"{rate:,.1f}/s", left) if part)
+
+    def _draw(self) -> Group:
+        table = Table(title=self._label, title_justify="left", show_header=False, box=None)
+        for name, (label, text, meaning) in _SHOWN.items():
+            if name in self._newest:
+                table.add_row(label, text.format(self._newest[name]), f"[dim]{meaning}[/dim]")
+        return Group(table, self._progress)

@@ -1,0 +1,139 @@
+"""Where a run's rows come from: a dataset that is there, or one that is collected ahead of the learner."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from pathlib import Path
+from typing import Protocol, final
+
+import numpy as np
+
+from covshift.config.training import UPDATE_STEPS, TrainConfig
+from covshift.data.ahead import ShardsAhead
+from covshift.data.collection import Collector, Request
+from covshift.data.format import CHECKSUMS, read_manifest, sha256
+from covshift.data.segments import GrowingArray
+from covshift.data.store import Store
+from covshift.errors import InputError
+
+
+class Feed(Protocol):
+    """A store and the window of it that an update may draw from."""
+
+    store: Store
+
+    def window(self, update: int) -> tuple[int, int]:
+        """Rows (lo, hi) for this update, which are in the store from now on."""
+
+    def identity(self) -> str:
+        """What the data are: a hash, or the word stream."""
+
+    def close(self) -> None:
+        """Ends what collects."""
+
+
+@final
+class Dataset:
+    """The newest transitions of a finished dataset, the same for every update."""
+
+    def __init__(self, folder: Path, config: TrainConfig) -> None:
+        manifest = read_manifest(folder)
+        env = manifest["request"].get("env", config.env)
+        if env != config.env:
+            raise InputError(f"the dataset {folder} is of {env}, but the run is of {config.env}")
+        self.store = Store.open(folder)
+        transitions = np.flatnonzero(self.store.is_transition)
+        lo = int(transitions[-min(config.data.window, len(transitions))])
+        self._window = (lo, len(self.store))
+        self._identity = (
+            sha256(folder / CHECKSUMS) if (folder / CHECKSUMS).is_file() else "unsealed"
+        )
+
+    def window(self, update: int) -> tuple[int, int]:
+        """Always the same."""
+        return self._window
+
+    def identity(self) -> str:
+        """The hash of the dataset's checksums."""
+        return self._identity
+
+    def close(self) -> None:
+        """Nothing runs."""
+
+
+@final
+class Stream:
+    """The paper's replay: a window that moves 4 transitions an update over shards as they are collected.
+
+    The window is a function of the update alone, and shards of the request alone, so that a run that goes on
+    sees what it would have seen. Rows behind the window stay on disk.
+
+    Args:
+        folder: where shards go.
+        config: of the run.
+    """
+
+    def __init__(self, folder: Path, config: TrainConfig) -> None:
+        data = config.data
+        request = Request(
+            config.env,
+            data.warm_up + UPDATE_STEPS * config.optimization.num_updates,
+            data.behavior_policy,
+            data.data_seed,
+            options=config.environment,
+            shard_transitions=data.stream_shard,
+        )
+        collector = Collector(request, folder)
+        codec = collector.prepare()
+        self.store = Store.of_shards([], codec, collector.stack, collector.num_actions)
+        self._options = data
+        self._shards, self._count = ShardsAhead(request, folder), 0
+        self._transitions = GrowingArray(np.int64)
+        self._require(1)
+
+    def window(self, update: int) -> tuple[int, int]:
+        """The newest rows after the warm-up and 4 transitions an update."""
+        needed = self._options.warm_up + UPDATE_STEPS * update
+        self._require(needed)
+        hi = int(self._transitions.rows[needed - 1]) + 1
+        return max(0, hi - self._options.window), hi
+
+    def identity(self) -> str:
+        """Its word."""
+        return "stream"
+
+    def close(self) -> None:
+        """Ends the collecting process."""
+        self._shards.close()
+
+    def _require(self, transitions: int) -> None:
+        while len(self._transitions) < transitions:
+            start = len(self.store)
+            self.store.append_shard(self._shards.get(self._count))
+            self._count += 1
+            self._transitions.extend(start + np.flatnonzero(self.store.is_transition[start:]))
+
+
+def dataset_request(config: TrainConfig) -> Request:
+    """The dataset that is collected for a run without one."""
+    data = config.data
+    return Request(
+        config.env,
+        data.transitions,
+        data.behavior_policy,
+        data.data_seed,
+        options=config.environment,
+    )
+
+
+def dataset_folder(config: TrainConfig, root: Path) -> Path:
+    """Where it goes, or is found: a readable name, with a hash where the request is not the usual one."""
+    request = dataset_request(config)
+    usual = Request(request.env, request.transitions, seed=request.seed)
+    name = f"{request.env.replace('/', '-')}-{request.transitions}-seed{request.seed}"
+    if request != usual:
+        text = json.dumps(dataclasses.asdict(request), sort_keys=True)
+        name += f"-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    return root / name

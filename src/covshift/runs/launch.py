@@ -1,0 +1,156 @@
+"""Starting a run, and going on with one."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import os
+import platform
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from covshift.config.training import RuntimeOptions, TrainConfig
+from covshift.data.collection import Collector
+from covshift.errors import InputError
+from covshift.records import RunFolder
+from covshift.runs.checkpoints import read_checkpoint
+from covshift.runs.feeds import Dataset, Feed, Stream, dataset_folder, dataset_request
+from covshift.runs.training import Trainer
+from covshift.version import __version__
+
+STREAM = "stream"
+"""What `data` is where the run collects for itself."""
+
+Say = Callable[[str], None]
+
+
+def ready_dataset(
+    config: TrainConfig, root: Path, collecting: Callable[[Collector, Path], None]
+) -> Path:
+    """The scale's dataset under `root`, collected by `collecting` unless it is there."""
+    folder = dataset_folder(config, root)
+    collector = Collector(dataset_request(config), folder)
+    collector.prepare()
+    if not collector.is_finished():
+        collecting(collector, folder)
+    return folder
+
+
+def begin(
+    folder: RunFolder, config: TrainConfig, data: str, runtime: RuntimeOptions, say: Say
+) -> Trainer:
+    """A new run, or the same one where it was interrupted.
+
+    Args:
+        folder: of the run.
+        config: its definition.
+        data: a dataset's folder, or `stream`.
+        runtime: how it is computed.
+        say: is told what a reader should know.
+
+    Raises:
+        InputError: the folder holds another run.
+    """
+    if folder.exists():
+        _check_same(folder, config)
+        return go_on(folder, runtime, say)
+    feed = _open_feed(folder, config, data)
+    place = data if data == STREAM else str(Path(data).resolve())
+    folder.create(config, _provenance(runtime, place, feed.identity()))
+    return _trainer(folder, feed, runtime)
+
+
+def go_on(folder: RunFolder, runtime: RuntimeOptions | None, say: Say) -> Trainer:
+    """A run from its newest whole checkpoint.
+
+    Raises:
+        InputError: it is finished, has diverged, or its data are not what they were.
+    """
+    config, status, provenance = folder.config(), folder.status(), folder.provenance()
+    if status["status"] == "finished":
+        raise InputError(f"{folder.path} is finished after {status['update']} updates")
+    if status["status"] == "diverged":
+        raise InputError(
+            f"{folder.path} diverged after {status['update']} updates: {status['reason']}"
+        )
+    said = provenance["runtime"]
+    runtime = RuntimeOptions(**said) if runtime is None else runtime
+    now = _provenance(runtime, provenance["data"], provenance["data_identity"])
+    changed = [key for key in ("versions", "threads") if now[key] != provenance[key]]
+    if changed:
+        say(
+            f"{' and '.join(changed)} are not those of the run's start: it will not be exactly the same"
+        )
+    feed = _open_feed(folder, config, provenance["data"])
+    if feed.identity() != provenance["data_identity"]:
+        raise InputError(f"the dataset {provenance['data']} is not the one that the run began with")
+    if not folder.checkpoints.is_dir():
+        return _trainer(folder, feed, runtime)
+    checkpoint = read_checkpoint(folder.checkpoints)
+    for text in checkpoint.damaged:
+        say(f"damaged and passed over: {text}")
+    say(f"going on from update {checkpoint.state['update']:,}")
+    return _trainer(folder, feed, runtime, checkpoint)
+
+
+def pick_device(name: str) -> torch.device:
+    """The device of this name; `auto` takes a GPU where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"the device '{name}' cannot be used: {reason}") from error
+    return device
+
+
+def _trainer(
+    folder: RunFolder, feed: Feed, runtime: RuntimeOptions, checkpoint: Any = None
+) -> Trainer:
+    if runtime.threads:
+        torch.set_num_threads(runtime.threads)
+    trainer = Trainer(folder, feed, pick_device(runtime.device), checkpoint)
+    if runtime.compile:
+        for network in (trainer.learner.network, trainer.learner.target):
+            network.torso.compile()
+    return trainer
+
+
+def _open_feed(folder: RunFolder, config: TrainConfig, data: str) -> Feed:
+    if data == STREAM:
+        return Stream(folder.path.with_name(f"{folder.path.name}-stream"), config)
+    return Dataset(Path(data), config)
+
+
+def _check_same(folder: RunFolder, config: TrainConfig) -> None:
+    there, here = folder.config().leaves(), config.leaves()
+    differing = [name for name in here if there.get(name) != here[name]]
+    if differing:
+        name = differing[0]
+        raise InputError(
+            f"{folder.path} holds another run: {name} is {there.get(name)} there, {here[name]} here; "
+            "name another folder"
+        )
+
+
+def _provenance(runtime: RuntimeOptions, data: str, identity: str) -> dict[str, Any]:
+    packages = ("torch", "numpy", "gymnasium", "ale-py", "MinAtar")
+    versions = {"covshift": __version__, "python": platform.python_version()}
+    for package in packages:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return {
+        "data": data,
+        "data_identity": identity,
+        "runtime": dataclasses.asdict(runtime),
+        "threads": runtime.threads or os.cpu_count(),
+        "versions": versions,
+        "machine": platform.machine(),
+    }

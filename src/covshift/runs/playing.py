@@ -1,0 +1,102 @@
+"""Playing with the policy of a saved run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from covshift.data.recording import Acted
+from covshift.errors import InputError
+from covshift.runs.evaluation import roll_out, run_steps
+from covshift.runs.saved import SavedRun, load_run
+from covshift.runs.seeds import named_generator
+
+
+class Played(NamedTuple):
+    """An episode as it was seen.
+
+    Attributes:
+        states: newest observation of each step.
+        tracks: numbers along the episode, by name.
+        score: sum of rewards.
+    """
+
+    states: list[NDArray[Any]]
+    tracks: dict[str, NDArray[np.float64]]
+    score: float
+
+
+def evaluate_run(folder: Path, episodes: int, epsilon: float | None, seed: int) -> dict[str, str]:
+    """What a run's policy scores, as pairs of a word and a text."""
+    if episodes < 1:
+        raise InputError(f"episodes must be at least 1, but it is {episodes}")
+    run = load_run(folder)
+    config = run.config
+    used = _checked_epsilon(epsilon, config.evaluation.evaluation_epsilon)
+    played = roll_out(
+        run.policy(used),
+        config.env,
+        config.environment,
+        episodes,
+        named_generator(seed, "evaluate"),
+        _stack(run),
+    )
+    scores = np.array([episode.score for episode in played])
+    steps = sum(episode.length for episode in played)
+    facts = {
+        "run": f"{folder}, update {run.update:,}",
+        "policy": f"ε-greedy, ε = {used:g}",
+        "score": f"{scores.mean():.2f}{_interval(scores)} over {episodes} episodes, "
+        f"from {scores.min():g} to {scores.max():g}",
+        "episode length": f"{steps / episodes:.1f} agent steps",
+    }
+    if run.network.ratio_head is not None:
+        mean = sum(episode.ratio_sum for episode in played) / steps
+        facts["mean c"] = f"{mean:.3f} over the states of these episodes"
+    return facts
+
+
+def play_episode(folder: Path, epsilon: float | None, steps: int, seed: int) -> Played:
+    """The first steps of an episode of a run's policy."""
+    if steps < 1:
+        raise InputError(f"steps must be at least 1, but it is {steps}")
+    run = load_run(folder)
+    config = run.config
+    used = _checked_epsilon(epsilon, config.ratio.target_epsilon)
+    states, values, ratios, score = [], [], [], 0.0
+    generator = named_generator(seed, "watch")
+    for step, prediction in run_steps(
+        run.policy(used), config.env, config.environment, 1, generator, _stack(run)
+    ):
+        acted: Acted = step
+        states.append(acted.observation[0])
+        values.append(float(prediction.q[0].max()))
+        ratios.append(float(prediction.ratio[0]))
+        score += float(acted.reward[0])
+        if acted.terminated[0] or acted.truncated[0] or len(states) == steps:
+            break
+    tracks = {"value": np.array(values)}
+    if run.network.ratio_head is not None:
+        tracks["c(s)"] = np.array(ratios)
+    return Played(states, tracks, score)
+
+
+def _stack(run: SavedRun) -> int:
+    return run.config.environment.frame_stack if run.config.env.startswith("ALE/") else 1
+
+
+def _checked_epsilon(given: float | None, default: float) -> float:
+    used = default if given is None else given
+    if not 0.0 <= used <= 1.0:
+        raise InputError(f"epsilon must lie in [0, 1], but it is {used}")
+    return used
+
+
+def _interval(scores: NDArray[np.float64]) -> str:
+    """± 1.96 standard errors of the mean over episodes."""
+    if len(scores) < 2:
+        return ""
+    return f" ± {1.96 * scores.std(ddof=1) / np.sqrt(len(scores)):.2f}"

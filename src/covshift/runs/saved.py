@@ -1,0 +1,127 @@
+"""Runs that were saved, as policies and ratios."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from covshift.config.training import TrainConfig
+from covshift.data.format import CHECKSUMS, sha256
+from covshift.data.policies import Policy
+from covshift.errors import InputError
+from covshift.networks import AgentNetwork, make_agent_network
+from covshift.records import RunFolder
+from covshift.rules import epsilon_greedy_probabilities
+from covshift.runs.checkpoints import read_checkpoint, tensors_under
+from covshift.runs.evaluation import AgentPolicy
+
+
+@final
+class SavedRun:
+    """The newest whole checkpoint of a run.
+
+    Args:
+        config: of the run.
+        network: the online network.
+        num_actions: of the environment.
+        update: at which it was saved.
+        sha256: of the checkpoint.
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        network: AgentNetwork,
+        num_actions: int,
+        update: int,
+        sha256: str,
+    ) -> None:
+        self.config, self.network, self.num_actions = config, network, num_actions
+        self.update, self.sha256 = update, sha256
+        bound = config.value.value_bound
+        self.support = torch.linspace(-bound, bound, config.value.num_atoms)
+
+    def policy(self, epsilon: float) -> AgentPolicy:
+        """ε-greedy on the run's values, for evaluation."""
+        return AgentPolicy(self.network, self.support, epsilon)
+
+    def probabilities(
+        self, observations: NDArray[Any], epsilon: float | None = None
+    ) -> NDArray[np.float64]:
+        """π(a|s), batch × actions; ε is the run's `target_epsilon` unless it is given."""
+        used = self.config.ratio.target_epsilon if epsilon is None else epsilon
+        q = self.policy(used).predict(observations).q
+        return epsilon_greedy_probabilities(q.astype(np.float64), used)
+
+    def ratio(self, observations: NDArray[Any]) -> NDArray[np.float32]:
+        """c(s), clipped at 0.
+
+        Raises:
+            InputError: the run has no ratio head.
+        """
+        if self.network.ratio_head is None:
+            raise InputError(f"a run of the preset '{self.config.preset}' learned no ratio")
+        return self.policy(0.0).predict(observations).ratio
+
+
+@final
+class RunPolicy:
+    """A saved run as a behavior or target policy: ε-greedy on its values."""
+
+    needs_observations = True
+
+    def __init__(self, run: SavedRun, epsilon: float) -> None:
+        self.run, self.epsilon = run, epsilon
+
+    def probabilities(self, observations: NDArray[Any]) -> NDArray[np.float64]:
+        """batch × actions."""
+        return self.run.probabilities(observations, self.epsilon)
+
+    def description(self) -> dict[str, str]:
+        """The checkpoint's hash and ε, so that a dataset says what it came from."""
+        return {"policy": "run", "sha256": self.run.sha256, "epsilon": repr(self.epsilon)}
+
+
+def load_run(folder: Path | str) -> SavedRun:
+    """A run from its folder; nothing in a checkpoint is run as code.
+
+    Raises:
+        InputError: there is no run, or no whole checkpoint of it.
+    """
+    place = RunFolder(Path(folder))
+    config = place.config()
+    checkpoint = read_checkpoint(place.checkpoints)
+    shape, num_actions = tuple(checkpoint.state["state_shape"]), checkpoint.state["num_actions"]
+    network = make_agent_network(config, shape, num_actions)
+    network.load_state_dict(tensors_under(checkpoint.tensors, "network."))
+    network.requires_grad_(False)
+    return SavedRun(
+        config,
+        network,
+        num_actions,
+        checkpoint.state["update"],
+        sha256(checkpoint.path / CHECKSUMS),
+    )
+
+
+def load_policy(text: str, num_actions: int) -> Policy:
+    """The policy `DIR,epsilon=E` of the grammar's `run:`."""
+    folder, separator, rest = text.rpartition(",epsilon=")
+    if not separator:
+        raise InputError(f"'run:{text}' is no policy of a run; say run:DIR,epsilon=E")
+    try:
+        epsilon = float(rest)
+    except ValueError:
+        epsilon = -1.0
+    if not 0.0 <= epsilon <= 1.0:
+        raise InputError(f"epsilon must lie in [0, 1], but 'run:{text}' says {rest}")
+    run = load_run(folder)
+    if run.num_actions != num_actions:
+        raise InputError(
+            f"the run {folder} has {run.num_actions} actions, but the environment has {num_actions}"
+        )
+    return RunPolicy(run, epsilon)
