@@ -66,6 +66,7 @@ SCALES: dict[str, dict[str, Any]] = {
         "warm_up": 1_000,
         "stream_shard": 500,
         "num_updates": 100,
+        "episode_cap": 250,
         "evaluate_every": 50,
         "evaluation_episodes": 2,
         "ratio_episodes": 2,
@@ -76,7 +77,7 @@ SCALES: dict[str, dict[str, Any]] = {
 SCALE_TEXTS = {
     "paper": "10 million transitions, 9.4 million updates: weeks on a CPU, days on a GPU",
     "small": "300000 transitions, 60000 updates: minutes on a core with MinAtar",
-    "smoke": "2000 transitions, 100 updates: seconds, to see that it runs",
+    "smoke": "2000 transitions, 100 updates, episodes of at most 250 steps: seconds, to see that it runs",
 }
 
 

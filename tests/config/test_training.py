@@ -1,0 +1,87 @@
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+
+from covshift.config.presets import PRESET_TEXTS, PRESETS, SCALE_TEXTS, SCALES, make_config
+from covshift.config.training import TrainConfig
+from covshift.errors import InputError
+
+
+def test_every_leaf_has_a_name_of_its_own() -> None:
+    names = []
+    for item in dataclasses.fields(TrainConfig):
+        if item.default_factory is dataclasses.MISSING:
+            names.append(item.name)
+        else:
+            names += [leaf.name for leaf in dataclasses.fields(item.default_factory)]  # type: ignore[arg-type]
+    assert len(names) == len(set(names))
+    assert set(TrainConfig("x").leaves()) == set(names)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("scale", SCALES)
+def test_configurations_survive_json(preset: str, scale: str) -> None:
+    config = make_config("x", preset, scale)
+    assert TrainConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
+
+
+def test_texts_name_every_preset_and_scale() -> None:
+    assert set(PRESET_TEXTS) == set(PRESETS)
+    assert set(SCALE_TEXTS) == set(SCALES)
+
+
+def test_the_papers_values() -> None:
+    paper = make_config("ALE/Pong-v5", "c51-corrected", "paper")
+    assert (paper.ratio.ratio_discount, paper.ratio.ratio_loss_weight) == (0.99, 0.02)
+    assert (paper.ratio.target_epsilon, paper.replay.priority) == (0.1, "ratio")
+    assert (paper.data.window, paper.optimization.batch_size) == (10_000_000, 32)
+    # 1000 agent steps are 250 updates; an iteration of 250000 agent steps is 62500; there are 150.
+    assert paper.target_updates == 250
+    assert paper.evaluation.evaluate_every == 62_500
+    assert paper.optimization.num_updates == 150 * 62_500
+    normalized = make_config("ALE/Pong-v5", "c51-normalized", "paper")
+    assert (normalized.ratio.ratio_discount, normalized.ratio.semantics) == (1.0, "paper")
+    auxiliary = make_config("ALE/Pong-v5", "c51-auxiliary", "paper")
+    assert auxiliary.ratio.learn_ratio
+    assert auxiliary.replay.priority == "uniform"
+
+
+@pytest.mark.parametrize(
+    ("leaves", "message"),
+    [
+        ({"ratio_discount": 1.5}, "ratio_discount must lie in [0, 1], but it is 1.5"),
+        ({"num_updates": 0}, "num_updates must be at least 1, but it is 0"),
+        ({"batch_size": 1}, "batch_size must be at least 2, but it is 1"),
+        ({"discount": 1.0}, "discount must lie in [0, 1), but it is 1.0"),
+        ({"learning_rate": 0.0}, "learning_rate must be positive, but it is 0.0"),
+        ({"priority_floor": -1.0}, "priority_floor must not be negative"),
+        ({"rho_clip": 0.0}, "rho_clip must be positive"),
+        ({"learn_ratio": False}, "the ratio is used but not learned"),
+        ({"correction": "reweight"}, "correction reweight draws uniformly"),
+        ({"normalization_weight": 0.1}, "normalization_weight needs semantics restart or paper"),
+        (
+            {"ratio_weighting": "inverse", "ratio_discount": 1.0},
+            "ratio_weighting inverse needs ratio_discount below 1",
+        ),
+        ({"nonsense": 1}, "there is no field 'nonsense'"),
+    ],
+)
+def test_bad_values_are_named(leaves: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as error:
+        make_config("x", "c51-corrected", "small", **leaves)
+    assert message in str(error.value)
+
+
+def test_unknown_names_and_keys() -> None:
+    with pytest.raises(InputError, match="did you mean c51-corrected"):
+        make_config("x", "c51-correct")
+    with pytest.raises(InputError, match="there is no scale 'huge'; say paper"):
+        make_config("x", "c51", "huge")
+    values = make_config("x").to_json()
+    with pytest.raises(InputError, match="unknown key 'more'"):
+        TrainConfig.from_json(values | {"more": 1})
+    values["ratio"]["more"] = 1
+    with pytest.raises(InputError, match="'ratio' has the unknown key 'more'"):
+        TrainConfig.from_json(values)

@@ -1,0 +1,247 @@
+"""The agent's update against a slow twin that takes one sample at a time and follows the paper's text."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from covshift.config.presets import make_config
+from covshift.config.training import TrainConfig
+from covshift.data.samplers import PrioritizedSampler
+from covshift.data.store import Store
+from covshift.learners.deep import (
+    AgentLearner,
+    Diverged,
+    RatioBatch,
+    ValueBatch,
+    ratio_batch,
+    value_batch,
+)
+from covshift.networks import AgentNetwork, make_agent_network
+
+VARIANTS: list[dict[str, Any]] = [
+    {"preset": "c51"},
+    {"preset": "c51-corrected"},
+    {"preset": "c51-normalized"},
+    {"preset": "c51-dual"},
+    {"preset": "c51-auxiliary-td-priority"},
+    {"preset": "c51-corrected", "ratio_steps": 3, "value_steps": 3},
+    {"preset": "c51-corrected", "semantics": "restart", "normalization_weight": 0.3},
+    {"preset": "c51-corrected", "rho_clip": 1.5, "ratio_discount": 0.8},
+    {"preset": "c51-corrected", "initial_rule": "source"},
+    {"preset": "c51-auxiliary", "correction": "reweight", "ratio_loss_weight": 0.5},
+    {"preset": "c51-corrected", "priority": "ratio-rho"},
+    {"preset": "c51-corrected", "ratio_gradient": "head"},
+]
+
+
+def name_of(variant: dict[str, Any]) -> str:
+    return "-".join(str(value) for value in variant.values())
+
+
+def learner_of(config: TrainConfig) -> AgentLearner:
+    learner = AgentLearner(config, make_agent_network(config, (3,), 4), torch.device("cpu"))
+    # A target network that differs, and ratios of both signs, so that a mix-up or a missing clip shows.
+    other = make_agent_network(config.replace_leaves(seed=9), (3,), 4)
+    learner.target.load_state_dict(other.state_dict())
+    t = torch.linspace(0, 1, 41)
+    states = torch.stack([t, t**2, torch.ones(41)], dim=1)
+    for network in (learner.network, learner.target):
+        if network.ratio_head is not None and config.network.ratio_head == "linear":
+            last = network.ratio_head.layers[-1]
+            with torch.no_grad():
+                last.weight.mul_(20)
+                last.bias.sub_(network.ratio(network.torso(states)).median())
+    return learner
+
+
+def batches(store: Store, config: TrainConfig) -> tuple[ValueBatch, RatioBatch | None, Any, Any]:
+    rng = np.random.default_rng(3)
+    ids = rng.choice(np.flatnonzero(store.is_transition), 16)
+    states = rng.choice(np.flatnonzero(store.is_state), 16)
+    values = value_batch(store, ids, config.value)
+    if not config.ratio.learn_ratio:
+        return values, None, ids, states
+    return values, ratio_batch(store, states, config.ratio), ids, states
+
+
+def q_of(network: AgentNetwork, state: Any, support: Tensor) -> tuple[Tensor, Tensor]:
+    logits = network.value_head(network.torso(torch.from_numpy(state[None])))[0]
+    p = torch.softmax(logits, dim=-1)
+    return (p * support).sum(-1), logits
+
+
+def pi_of(learner: AgentLearner, state: Any, action: int) -> float:
+    """ε-greedy on the target network."""
+    q, _ = q_of(learner.target, state, learner.support)
+    epsilon = learner.config.ratio.target_epsilon
+    return epsilon / 4 + (1 - epsilon) * float(action == int(q.argmax()))
+
+
+def c_of(network: AgentNetwork, state: Any, *, head_only: bool = False) -> Tensor:
+    features = network.torso(torch.from_numpy(state[None]))
+    return network.ratio(features.detach() if head_only else features)[0]
+
+
+def twin_loss(
+    learner: AgentLearner, values: ValueBatch, ratios: RatioBatch | None, weights: Any
+) -> Tensor:
+    config, z = learner.config, learner.support
+    spacing = z[1] - z[0]
+    total = torch.zeros(())
+    for k in range(len(values.a_tm1)):
+        q, logits = q_of(learner.target, values.s_t[k], z)
+        p = torch.softmax(logits[int(q.argmax())], dim=-1)
+        target = torch.zeros(len(z))
+        for j in range(len(z)):
+            x = float(values.return_t[k] + values.discount_t[k] * z[j])
+            b = (min(max(x, float(z[0])), float(z[-1])) - float(z[0])) / float(spacing)
+            low = min(int(np.floor(b)), len(z) - 1)
+            high = min(low + 1, len(z) - 1)
+            target[low] += p[j].item() * (1 - (b - low))
+            target[high] += p[j].item() * (b - low)
+        _, online = q_of(learner.network, values.s_tm1[k], z)
+        entropy = -(target * torch.log_softmax(online[int(values.a_tm1[k])], dim=-1)).sum()
+        weight = 1.0 if weights is None else float(weights[k])
+        if config.replay.correction == "reweight":
+            weight = max(0.0, c_of(learner.network, values.s_tm1[k]).item())
+        total = total + weight * entropy / len(values.a_tm1)
+    return total if ratios is None else total + twin_ratio_loss(learner, ratios)
+
+
+def twin_ratio_loss(learner: AgentLearner, ratios: RatioBatch) -> Tensor:
+    options = learner.config.ratio
+    size = len(ratios.s_t)
+    head_only = learner.config.network.ratio_gradient == "head"
+    c = [c_of(learner.network, s, head_only=head_only) for s in ratios.s_t]
+    inverse = (
+        [1.0 / max(x.item(), 1 - options.ratio_discount) for x in c]
+        if options.ratio_weighting == "inverse"
+        else []
+    )
+    total = torch.zeros(())
+    for k in range(size):
+        target = max(0.0, c_of(learner.target, ratios.s_window[0, k]).item())
+        if options.initial_rule == "source" and ratios.is_source_initial[k]:
+            target = 1.0
+        for step in range(options.ratio_steps):
+            action = int(ratios.a_window[step, k])
+            rho = pi_of(learner, ratios.s_window[step, k], action) / ratios.mu_window[step, k]
+            if options.rho_clip is not None:
+                rho = min(rho, options.rho_clip)
+            target = options.ratio_discount * rho * target + 1 - options.ratio_discount
+            if ratios.is_initial_window[step, k]:
+                target = 1.0
+        weight = inverse[k] / np.mean(inverse) if inverse else 1.0
+        if ratios.is_trained_t[k]:
+            total = total + options.ratio_loss_weight * weight * (target - c[k]) ** 2 / size
+        others = (sum(x.item() for x in c) - c[k].item()) / (size - 1)
+        total = total + options.normalization_weight * (others - 1) * c[k] / size
+    return total
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=name_of)
+def test_gradients_equal_those_of_the_twin(toy_store: Store, variant: dict[str, Any]) -> None:
+    config = make_config("x", scale="smoke", **variant)
+    learner = learner_of(config)
+    values, ratios, _, _ = batches(toy_store, config)
+    weights = np.linspace(0.2, 1.0, 16) if config.replay.priority == "td-error" else None
+    parameters = dict(learner.network.named_parameters())
+    expected = torch.autograd.grad(
+        twin_loss(learner, values, ratios, weights), list(parameters.values())
+    )
+    before = {name: value.detach().clone() for name, value in parameters.items()}
+    learner.update(values, ratios, weights)
+    for (name, parameter), gradient in zip(parameters.items(), expected, strict=True):
+        assert parameter.grad is not None
+        torch.testing.assert_close(parameter.grad, gradient, atol=2e-6, rtol=1e-4, msg=name)
+        # The first step of Adam goes against the gradient's sign.
+        step = parameter.detach() - before[name]
+        assert (step * gradient <= 1e-12).all()
+
+
+@pytest.mark.parametrize("priority", ["ratio", "ratio-rho", "td-error"])
+def test_priorities_are_those_before_the_step(toy_store: Store, priority: str) -> None:
+    config = make_config("x", "c51-corrected", "smoke", priority=priority)
+    learner = learner_of(config)
+    values, ratios, _, _ = batches(toy_store, config)
+    expected = []
+    for k in range(16):
+        c = max(0.0, c_of(learner.network, values.s_tm1[k]).item())
+        rho = pi_of(learner, values.s_tm1[k], int(values.a_tm1[k])) / values.mu_tm1[k]
+        expected.append(c * rho if priority == "ratio-rho" else c)
+    only = [ValueBatch(*(field[k : k + 1] for field in values)) for k in range(16)]
+    if priority == "td-error":
+        expected = [(twin_loss(learner, one, None, None).item() + 1e-10) ** 0.5 for one in only]
+    assert ratios is not None
+    c_t = [max(0.0, c_of(learner.network, s).item()) for s in ratios.s_t]
+    report = learner.update(values, ratios)
+    assert report.priority is not None
+    assert report.ratio is not None
+    np.testing.assert_allclose(report.priority, expected, rtol=1e-5)
+    np.testing.assert_allclose(report.ratio, c_t, rtol=1e-5)
+    assert min(c_t) == 0.0 < max(c_t)
+
+
+def test_sampling_by_the_ratio_recovers_the_reweighted_gradient(toy_store: Store) -> None:
+    """Σ p_i ∇L_i with p ∝ c equals Σ c_i ∇L_i over Σ c_i: the paper's 'in expectation'."""
+    config = make_config("x", "c51-auxiliary", "smoke", ratio_loss_weight=0.0, learning_rate=1e-12)
+    learner = learner_of(config)
+    ids = np.flatnonzero(toy_store.is_transition)
+
+    def gradient(rows: Any) -> np.ndarray:
+        values = value_batch(toy_store, rows, config.value)
+        ratios = ratio_batch(toy_store, ids[:2], config.ratio)
+        learner.update(values, ratios)
+        parts = [*learner.network.torso.parameters(), *learner.network.value_head.parameters()]
+        return np.concatenate([p.grad.numpy().ravel() for p in parts if p.grad is not None])
+
+    each = np.stack([gradient(ids[k : k + 1]) for k in range(len(ids))])
+    c = np.array([max(0.0, c_of(learner.network, s).item()) for s in toy_store.states(ids)])
+    assert (c == 0).any()
+    sampler = PrioritizedSampler(
+        toy_store.is_transition, np.random.default_rng(0), len(toy_store), floor=0.0
+    )
+    sampler.slide(0, len(toy_store))
+    sampler.update(ids, c)
+    expected = (sampler.probabilities(ids)[:, None] * each).sum(axis=0)
+
+    reweighting = config.replace_leaves(correction="reweight")
+    other = learner_of(reweighting)
+    values = value_batch(toy_store, ids, config.value)
+    other.update(values, ratio_batch(toy_store, ids[:2], config.ratio))
+    parts = [*other.network.torso.parameters(), *other.network.value_head.parameters()]
+    weighted = np.concatenate([p.grad.numpy().ravel() for p in parts if p.grad is not None])
+    np.testing.assert_allclose(expected, weighted / c.mean(), atol=1e-6)
+
+
+def test_the_target_network_is_copied_every_period(toy_store: Store) -> None:
+    config = make_config("x", "c51-corrected", "smoke", target_period=12)
+    learner = AgentLearner(config, make_agent_network(config, (3,), 4), torch.device("cpu"))
+    values, ratios, _, _ = batches(toy_store, config)
+    start = learner.target.state_dict()["value_head.layers.0.weight"].clone()
+    for update in range(1, 7):
+        learner.update(values, ratios)
+        target = learner.target.state_dict()["value_head.layers.0.weight"]
+        online = learner.network.state_dict()["value_head.layers.0.weight"]
+        assert torch.equal(target, start) == (update < 3)
+        assert torch.equal(target, online) == (update % 3 == 0)
+
+
+def test_divergence_changes_nothing(toy_store: Store) -> None:
+    config = make_config("x", "c51-corrected", "smoke")
+    learner = learner_of(config)
+    values, ratios, _, _ = batches(toy_store, config)
+    assert ratios is not None
+    broken = values._replace(s_tm1=np.full_like(values.s_tm1, np.nan))
+    state = {name: value.clone() for name, value in learner.network.state_dict().items()}
+    with pytest.raises(Diverged, match="the loss of update 1 is nan"):
+        learner.update(broken, ratios)
+    huge = ratios._replace(s_t=np.full_like(ratios.s_t, 1e6))
+    with pytest.raises(Diverged, match=r"the mean \|c\| of update 1 is .* beyond 1000"):
+        learner.update(values, huge)
+    assert learner.num_updates == 0
+    for name, value in learner.network.state_dict().items():
+        torch.testing.assert_close(value, state[name])

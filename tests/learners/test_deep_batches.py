@@ -1,0 +1,94 @@
+import numpy as np
+import pytest
+
+from covshift.config.training import RatioOptions, ValueOptions
+from covshift.data.store import Store
+from covshift.learners.deep import ratio_batch, value_batch
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 5])
+@pytest.mark.parametrize("cut", [False, True])
+def test_value_batches_equal_a_walk(toy_store: Store, steps: int, cut: bool) -> None:
+    options = ValueOptions(discount=0.9, value_steps=steps, reward_clip=1.0, cut_at_life_loss=cut)
+    ids = np.flatnonzero(toy_store.is_transition)
+    batch = value_batch(toy_store, ids, options)
+    column = toy_store.columns
+    for k, start in enumerate(ids):
+        total, discount, row = 0.0, 1.0, start
+        for _ in range(steps):
+            row += 1
+            total += discount * min(max(column["reward"][row], -1.0), 1.0)
+            discount *= 0.9
+            if column["terminated"][row] or (cut and column["life_lost"][row]):
+                discount = 0.0
+                break
+            if column["truncated"][row]:
+                break
+        assert batch.return_t[k] == pytest.approx(total, abs=1e-6)
+        assert batch.discount_t[k] == pytest.approx(discount, abs=1e-6)
+        np.testing.assert_array_equal(batch.s_tm1[k], toy_store.states(ids[k : k + 1])[0])
+        np.testing.assert_array_equal(batch.s_t[k], toy_store.states(np.array([row]))[0])
+        assert (batch.a_tm1[k], batch.mu_tm1[k]) == (column["action"][start], column["mu"][start])
+
+
+def test_rewards_are_left_alone_where_the_clip_is_zero(toy_store: Store) -> None:
+    ids = np.flatnonzero(toy_store.is_transition)
+    batch = value_batch(toy_store, ids, ValueOptions(reward_clip=0.0))
+    np.testing.assert_array_equal(batch.return_t, toy_store.columns["reward"][ids + 1])
+    assert np.abs(batch.return_t).max() > 1.0
+
+
+@pytest.mark.parametrize("steps", [1, 2, 4])
+def test_ratio_batches_equal_a_walk_backwards(toy_store: Store, steps: int) -> None:
+    column = toy_store.columns
+    ids = np.flatnonzero(toy_store.is_state)
+    batch = ratio_batch(toy_store, ids, RatioOptions(ratio_steps=steps))
+    assert batch.is_trained_t.all()
+    for k, row in enumerate(ids):
+        np.testing.assert_array_equal(batch.s_t[k], toy_store.states(ids[k : k + 1])[0])
+        at = row
+        for step in reversed(range(steps)):
+            assert batch.is_initial_window[step, k] == column["is_initial"][at]
+            if column["is_initial"][at]:
+                break
+            at -= 1
+            assert batch.a_window[step, k] == column["action"][at]
+            assert batch.mu_window[step, k] == column["mu"][at]
+            np.testing.assert_array_equal(
+                batch.s_window[step, k], toy_store.states(np.array([at]))[0]
+            )
+
+
+def test_restart_steps_over_the_end_of_an_episode(toy_store: Store) -> None:
+    column = toy_store.columns
+    ids = np.flatnonzero(toy_store.is_state)
+    batch = ratio_batch(toy_store, ids, RatioOptions(semantics="restart"))
+    starts = np.flatnonzero(column["is_initial"][ids])
+    crossed = 0
+    for k in starts:
+        row = ids[k]
+        follows_end = row > 0 and column["terminated"][row - 1]
+        # After a truncation, and at the very first, nothing is known of what came before.
+        assert batch.is_trained_t[k] == follows_end
+        if follows_end:
+            crossed += 1
+            assert not batch.is_initial_window[0, k]
+            assert batch.a_window[0, k] == column["action"][row - 2]
+            np.testing.assert_array_equal(
+                batch.s_window[0, k], toy_store.states(np.array([row - 2]))[0]
+            )
+    assert 0 < crossed < len(starts)
+
+
+def test_the_second_reading_trains_no_initial_state(toy_store: Store) -> None:
+    ids = np.flatnonzero(toy_store.is_state)
+    batch = ratio_batch(toy_store, ids, RatioOptions(initial_rule="source"))
+    initial = toy_store.columns["is_initial"]
+    np.testing.assert_array_equal(batch.is_trained_t, ~initial[ids])
+    later = ~initial[ids]
+    np.testing.assert_array_equal(batch.is_source_initial[later], initial[ids[later] - 1])
+
+
+def test_terminal_rows_have_no_target(toy_store: Store) -> None:
+    rows = np.flatnonzero(toy_store.columns["terminated"])
+    assert not ratio_batch(toy_store, rows, RatioOptions()).is_trained_t.any()

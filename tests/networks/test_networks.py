@@ -1,0 +1,87 @@
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+from covshift.config.presets import make_config
+from covshift.errors import InputError
+from covshift.networks import (
+    MinAtarTorso,
+    NatureTorso,
+    RatioHead,
+    VectorTorso,
+    make_agent_network,
+    make_torso,
+)
+
+
+def test_the_torso_follows_the_observation() -> None:
+    assert isinstance(make_torso((4, 84, 84)), NatureTorso)
+    assert isinstance(make_torso((10, 10, 7)), MinAtarTorso)
+    assert isinstance(make_torso((13,)), VectorTorso)
+    for shape in ((), (2, 3), (40, 40, 3), (1, 2, 3)):
+        with pytest.raises(InputError, match="no network takes states of shape"):
+            make_torso(shape)
+
+
+def test_nature_torso_is_the_plain_one_on_scaled_frames() -> None:
+    torso = make_torso((4, 84, 84))
+    assert isinstance(torso, NatureTorso)
+    frames = torch.randint(0, 256, (3, 4, 84, 84), dtype=torch.uint8)
+    x = frames.float() / 255.0
+    x = F.relu(F.conv2d(x, torso.conv1.weight, torso.conv1.bias, stride=4))
+    x = F.relu(F.conv2d(x, torso.conv2.weight, torso.conv2.bias, stride=2))
+    x = F.relu(F.conv2d(x, torso.conv3.weight, torso.conv3.bias)).flatten(1)
+    assert torso.num_features == 3136
+    torch.testing.assert_close(torso(frames), x, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("shape", "features", "hidden"),
+    [((4, 84, 84), 3136, 512), ((10, 10, 4), 1024, 128), ((6,), 128, 128)],
+)
+def test_sizes(shape: tuple[int, ...], features: int, hidden: int) -> None:
+    torso = make_torso(shape)
+    states = torch.randint(0, 2, (2, *shape), dtype=torch.uint8)
+    assert torso(states).shape == (2, features)
+    assert torso.head_hidden == hidden
+
+
+def test_the_ratio_starts_near_one() -> None:
+    features = torch.rand(200, 30)
+    for positive in (False, True):
+        c = RatioHead(30, 64, positive=positive)(features)
+        assert c.shape == (200,)
+        assert (c - 1).abs().mean() < 0.3
+    assert (RatioHead(30, 0, positive=True)(-100 * features) > 0).all()
+
+
+def test_weights_depend_on_the_seed_alone() -> None:
+    def weights(seed: int, preset: str = "c51-corrected") -> torch.Tensor:
+        config = make_config("x", preset, seed=seed)
+        network = make_agent_network(config, (5,), 3)
+        return torch.cat([p.flatten() for p in network.value_head.parameters()])
+
+    state = torch.random.get_rng_state()
+    first = weights(0)
+    torch.rand(3)
+    torch.testing.assert_close(weights(0), first)
+    assert not torch.equal(weights(1), first)
+    # With or without a ratio head the value's weights are the same: arms of a study differ in what they say.
+    torch.testing.assert_close(weights(0, "c51"), first)
+    torch.random.set_rng_state(state)
+    before = torch.rand(1)
+    torch.random.set_rng_state(state)
+    weights(3)
+    assert torch.equal(torch.rand(1), before)
+
+
+def test_states_need_not_be_bytes() -> None:
+    network = make_agent_network(make_config("x", "c51"), (3,), 2)
+    assert network.ratio_head is None
+    assert network.value_head(network.torso(torch.zeros(4, 3, dtype=torch.float64))).shape == (
+        4,
+        2,
+        51,
+    )
+    assert np.isfinite(network.torso(torch.ones(1, 3, dtype=torch.bool)).detach().numpy()).all()
