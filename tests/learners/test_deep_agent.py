@@ -1,11 +1,11 @@
 """The agent's update against a slow twin that takes one sample at a time and follows the paper's text."""
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from covshift.config.presets import make_config
 from covshift.config.training import TrainConfig
@@ -19,7 +19,7 @@ from covshift.learners.deep import (
     ratio_batch,
     value_batch,
 )
-from covshift.networks import AgentNetwork, make_agent_network
+from covshift.networks import AgentNetwork, RatioHead, make_agent_network
 
 VARIANTS: list[dict[str, Any]] = [
     {"preset": "c51"},
@@ -50,7 +50,8 @@ def learner_of(config: TrainConfig) -> AgentLearner:
     states = torch.stack([t, t**2, torch.ones(41)], dim=1)
     for network in (learner.network, learner.target):
         if network.ratio_head is not None and config.network.ratio_head == "linear":
-            last = network.ratio_head.layers[-1]
+            assert isinstance(network.ratio_head, RatioHead)
+            last = cast(nn.Linear, network.ratio_head.layers[-1])
             with torch.no_grad():
                 last.weight.mul_(20)
                 last.bias.sub_(network.ratio(network.torso(states)).median())
@@ -134,7 +135,7 @@ def twin_ratio_loss(learner: AgentLearner, ratios: RatioBatch) -> Tensor:
             target = options.ratio_discount * rho * target + 1 - options.ratio_discount
             if ratios.is_initial_window[step, k]:
                 target = 1.0
-        weight = inverse[k] / np.mean(inverse) if inverse else 1.0
+        weight = inverse[k] / float(np.mean(inverse)) if inverse else 1.0
         if ratios.is_trained_t[k]:
             total = total + options.ratio_loss_weight * weight * (target - c[k]) ** 2 / size
         others = (sum(x.item() for x in c) - c[k].item()) / (size - 1)
@@ -172,7 +173,7 @@ def test_priorities_are_those_before_the_step(toy_store: Store, priority: str) -
         c = max(0.0, c_of(learner.network, values.s_tm1[k]).item())
         rho = pi_of(learner, values.s_tm1[k], int(values.a_tm1[k])) / values.mu_tm1[k]
         expected.append(c * rho if priority == "ratio-rho" else c)
-    only = [ValueBatch(*(field[k : k + 1] for field in values)) for k in range(16)]
+    only = [ValueBatch._make(field[k : k + 1] for field in values) for k in range(16)]
     if priority == "td-error":
         expected = [(twin_loss(learner, one, None, None).item() + 1e-10) ** 0.5 for one in only]
     assert ratios is not None

@@ -27,6 +27,7 @@ class SavedRun:
     Args:
         config: of the run.
         network: the online network.
+        state_shape: of a state.
         num_actions: of the environment.
         update: at which it was saved.
         sha256: of the checkpoint.
@@ -36,11 +37,13 @@ class SavedRun:
         self,
         config: TrainConfig,
         network: AgentNetwork,
+        state_shape: tuple[int, ...],
         num_actions: int,
         update: int,
         sha256: str,
     ) -> None:
-        self.config, self.network, self.num_actions = config, network, num_actions
+        self.config, self.network = config, network
+        self.state_shape, self.num_actions = state_shape, num_actions
         self.update, self.sha256 = update, sha256
         bound = config.value.value_bound
         self.support = torch.linspace(-bound, bound, config.value.num_atoms)
@@ -54,7 +57,7 @@ class SavedRun:
     ) -> NDArray[np.float64]:
         """π(a|s), batch × actions; ε is the run's `target_epsilon` unless it is given."""
         used = self.config.ratio.target_epsilon if epsilon is None else epsilon
-        q = self.policy(used).predict(observations).q
+        q = self.policy(used).predict(self._checked(observations)).q
         return epsilon_greedy_probabilities(q.astype(np.float64), used)
 
     def ratio(self, observations: NDArray[Any]) -> NDArray[np.float32]:
@@ -65,7 +68,15 @@ class SavedRun:
         """
         if self.network.ratio_head is None:
             raise InputError(f"a run of the preset '{self.config.preset}' learned no ratio")
-        return self.policy(0.0).predict(observations).ratio
+        return self.policy(0.0).predict(self._checked(observations)).ratio
+
+    def _checked(self, observations: NDArray[Any]) -> NDArray[Any]:
+        if observations.shape[1:] != self.state_shape:
+            raise InputError(
+                f"observations of shape {observations.shape} were given, but a batch of "
+                f"{self.state_shape} is needed"
+            )
+        return observations
 
 
 @final
@@ -102,6 +113,7 @@ def load_run(folder: Path | str) -> SavedRun:
     return SavedRun(
         config,
         network,
+        shape,
         num_actions,
         checkpoint.state["update"],
         sha256(checkpoint.path / CHECKSUMS),

@@ -1,0 +1,290 @@
+"""Runs: exact resume, kills, damage, divergence, and what a folder says."""
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import torch
+
+from covshift.config.presets import make_config
+from covshift.config.training import RuntimeOptions, TrainConfig
+from covshift.data.collection import Request, collect
+from covshift.errors import InputError
+from covshift.learners.deep import Diverged
+from covshift.records import COLUMNS, RunFolder, find_runs
+from covshift.runs import load_run
+from covshift.runs.checkpoints import read_checkpoint
+from covshift.runs.launch import begin, go_on, pick_device
+from covshift.runs.training import Interrupted, Trainer, run_to_end
+
+ENV = "covshift/RandomWalk-v0"
+RUNTIME = RuntimeOptions(device="cpu", threads=1)
+
+
+def config_of(preset: str = "c51-corrected", **leaves: Any) -> TrainConfig:
+    small = {"transitions": 1500, "window": 1500, "num_updates": 40, "evaluate_every": 20}
+    return make_config(ENV, preset, "smoke", **(small | leaves))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> str:
+    place = tmp_path_factory.mktemp("data") / "walk"
+    return str(collect(Request(ENV, 1500), place, progress=lambda _: None))
+
+
+def start(folder: Path, config: TrainConfig, data: str) -> Trainer:
+    return begin(RunFolder(folder), config, data, RUNTIME, lambda _: None)
+
+
+def finish(trainer: Trainer) -> None:
+    run_to_end(trainer, lambda update, row: None)
+
+
+def state_of(folder: Path) -> tuple[dict[str, np.ndarray], dict[str, Any], bytes]:
+    checkpoint = read_checkpoint(folder / "checkpoints")
+    tensors = {name: tensor.numpy() for name, tensor in checkpoint.tensors.items()}
+    return tensors, checkpoint.state, (folder / "metrics.csv").read_bytes()
+
+
+def assert_same(first: Path, second: Path) -> None:
+    tensors, state, metrics = state_of(first)
+    others, other_state, other_metrics = state_of(second)
+    assert state == other_state
+    assert metrics == other_metrics
+    assert set(tensors) == set(others)
+    for name, tensor in tensors.items():
+        np.testing.assert_array_equal(tensor, others[name], err_msg=name)
+
+
+def interrupt_at(trainer: Trainer, update: int) -> None:
+    def watch(done: int, row: object) -> None:
+        if done == update:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(Interrupted, match=f"saved at update {update}; go on with: covshift resume"):
+        run_to_end(trainer, watch)
+
+
+PRESETS = ["c51", "c51-corrected", "c51-dual", "c51-auxiliary-td-priority", "c51-normalized"]
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_resume_is_exact(tmp_path: Path, data: str, preset: str) -> None:
+    """40 updates equal 13 + 14 + 13, whatever was due in between."""
+    config = config_of(preset)
+    finish(start(tmp_path / "whole", config, data))
+    interrupt_at(start(tmp_path / "parts", config, data), 13)
+    assert RunFolder(tmp_path / "parts").status() == {"status": "interrupted", "update": 13}
+    interrupt_at(go_on(RunFolder(tmp_path / "parts"), None, lambda _: None), 27)
+    finish(go_on(RunFolder(tmp_path / "parts"), None, lambda _: None))
+    assert_same(tmp_path / "whole", tmp_path / "parts")
+    assert RunFolder(tmp_path / "parts").status() == {"status": "finished", "update": 40}
+
+
+@pytest.mark.parametrize("preset", ["c51-corrected", "c51-td-priority"])
+def test_resume_is_exact_while_data_stream_in(tmp_path: Path, preset: str) -> None:
+    leaves = {"warm_up": 100, "stream_shard": 60, "window": 150}
+    config = config_of(preset, **leaves)
+    finish(start(tmp_path / "whole", config, "stream"))
+    interrupt_at(start(tmp_path / "parts", config, "stream"), 13)
+    finish(go_on(RunFolder(tmp_path / "parts"), None, lambda _: None))
+    assert_same(tmp_path / "whole", tmp_path / "parts")
+    _, state, _ = state_of(tmp_path / "whole")
+    lo, hi = state["value_sampler"]["window"]
+    # After 39 updates the 40th drew from the newest 150 rows of 100 + 4 · 39 transitions.
+    assert hi - lo == 150
+    assert lo > 100
+
+
+def test_killed_runs_go_on_exactly(tmp_path: Path, data: str) -> None:
+    config = config_of(num_updates=400, evaluate_every=50)
+    finish(start(tmp_path / "whole", config, data))
+    killed = tmp_path / "killed"
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from covshift.config.training import RuntimeOptions, TrainConfig\n"
+        "from covshift.records import RunFolder\n"
+        "from covshift.runs.launch import begin\n"
+        "from covshift.runs.training import run_to_end\n"
+        "import json\n"
+        "config = TrainConfig.from_json(json.loads(sys.argv[2]))\n"
+        "runtime = RuntimeOptions(device='cpu', threads=1)\n"
+        "run_to_end(begin(RunFolder(Path(sys.argv[1])), config, sys.argv[3], runtime, print), lambda u, r: None)\n"
+    )
+    rng = random.Random(0)
+    kills, loading = 0, 0.0
+    while RunFolder(killed).status()["status"] != "finished":
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, str(killed), json.dumps(config.to_json()), data]
+        )
+        # Three times, once it has come so far that something was written, at a random moment.
+        before = time.monotonic()
+        while process.poll() is None and not (killed / "checkpoints").is_dir():
+            time.sleep(0.02)
+        loading = max(loading, time.monotonic() - before)
+        try:
+            pause = rng.uniform(0.0, 0.8) + (loading if kills else 0.0)
+            process.wait(timeout=pause if kills < 3 else None)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            kills += 1
+    assert kills > 0
+    assert_same(tmp_path / "whole", killed)
+
+
+def test_damaged_checkpoints_are_named_and_passed_over(tmp_path: Path, data: str) -> None:
+    config = config_of()
+    finish(start(tmp_path / "whole", config, data))
+    folder = tmp_path / "run"
+    interrupt_at(start(folder, config, data), 27)
+    newest = max((folder / "checkpoints").iterdir())
+    path = newest / "tensors.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 1
+    path.write_bytes(bytes(content))
+    said: list[str] = []
+    finish(go_on(RunFolder(folder), None, said.append))
+    assert any("damaged and passed over" in text and newest.name in text for text in said)
+    assert_same(tmp_path / "whole", folder)
+    for place in (folder / "checkpoints").iterdir():
+        (place / "state.json").write_text("{}")
+    with pytest.raises(InputError, match="no checkpoint is whole"):
+        load_run(folder)
+
+
+def test_loading_runs_no_code(tmp_path: Path, data: str) -> None:
+    """What is on disk is safetensors, JSON and CSV; a pickle in place of the tensors is refused."""
+    folder = tmp_path / "run"
+    finish(start(folder, config_of(), data))
+    suffixes = {path.suffix for path in folder.rglob("*") if path.is_file()}
+    assert suffixes == {".json", ".csv", ".safetensors", ".sha256"}
+
+    class Trap:
+        def __reduce__(self) -> tuple[Any, tuple[str]]:
+            return (exec, ("raise SystemExit('code from a checkpoint ran')",))
+
+    from covshift.data.format import write_checksums
+
+    for place in (folder / "checkpoints").iterdir():
+        torch.save(Trap(), place / "tensors.safetensors")
+        write_checksums(place, ["tensors.safetensors", "state.json"])
+    with pytest.raises(InputError, match="no checkpoint is whole"):
+        load_run(folder)
+
+
+def test_a_run_that_diverges_says_so_and_keeps_its_checkpoint(tmp_path: Path, data: str) -> None:
+    config = config_of(
+        "c51-corrected",
+        learning_rate=30.0,
+        divergence_bound=5.0,
+        num_updates=200,
+        evaluate_every=10,
+    )
+    folder = RunFolder(tmp_path / "run")
+    with pytest.raises(Diverged):
+        finish(start(folder.path, config, data))
+    status = folder.status()
+    assert status["status"] == "diverged"
+    assert "mean |c|" in status["reason"] or "loss" in status["reason"]
+    rows = folder.metrics()
+    assert rows[-1]["update"] == status["update"] < 200
+    assert np.isfinite(load_run(folder.path).ratio(np.eye(6, dtype=np.uint8))).all()
+    with pytest.raises(InputError, match="diverged after"):
+        go_on(folder, None, lambda _: None)
+
+
+def test_rows_hold_the_documented_columns(tmp_path: Path, data: str) -> None:
+    folder = RunFolder(tmp_path / "run")
+    finish(start(folder.path, config_of(), data))
+    rows = folder.metrics()
+    assert [row["update"] for row in rows] == list(range(0, 41, 4))
+    assert [row["update"] for row in rows if "score" in row] == [0, 20, 40]
+    assert set(rows[-1]) == set(COLUMNS)
+    for row in rows:
+        assert row["agent_steps"] == 4 * float(row["update"])
+    last = {name: value for name, value in rows[-1].items() if name != "invariant"}
+    assert last["ratio_gain"] == pytest.approx(
+        float(last["mean_ratio_pi"]) / float(last["mean_ratio"])
+    )
+    assert 0 < float(last["effective_share"]) <= 1
+    assert folder.provenance()["versions"]["torch"] == torch.__version__
+    plain = RunFolder(tmp_path / "plain")
+    finish(start(plain.path, config_of("c51"), data))
+    assert "mean_ratio" not in plain.metrics()[-1]
+    assert "mean_ratio_pi" not in plain.metrics()[-1]
+    assert [run.path.name for run in find_runs(tmp_path)] == ["plain", "run"]
+
+
+def test_the_same_command_goes_on_and_another_is_refused(tmp_path: Path, data: str) -> None:
+    interrupt_at(start(tmp_path / "run", config_of(), data), 5)
+    said: list[str] = []
+    trainer = begin(RunFolder(tmp_path / "run"), config_of(), data, RUNTIME, said.append)
+    assert trainer.update == 5
+    assert said == ["going on from update 5"]
+    trainer.close()
+    with pytest.raises(InputError, match=r"ratio_discount is 0\.99 there, 0\.9 here"):
+        start(tmp_path / "run", config_of(ratio_discount=0.9), data)
+    finish(go_on(RunFolder(tmp_path / "run"), None, lambda _: None))
+    with pytest.raises(InputError, match="is finished after 40 updates"):
+        go_on(RunFolder(tmp_path / "run"), None, lambda _: None)
+
+
+def test_data_of_another_make_are_refused(tmp_path: Path, data: str) -> None:
+    with pytest.raises(InputError, match="is of covshift/RandomWalk-v0, but the run is of"):
+        start(tmp_path / "run", make_config("covshift/LineChain-v0", scale="smoke"), data)
+    interrupt_at(start(tmp_path / "run", config_of(), data), 5)
+    other = collect(Request(ENV, 1500, seed=1), tmp_path / "other", progress=lambda _: None)
+    provenance = json.loads((tmp_path / "run" / "provenance.json").read_text())
+    provenance["data"] = str(other)
+    (tmp_path / "run" / "provenance.json").write_text(json.dumps(provenance))
+    with pytest.raises(InputError, match="is not the one that the run began with"):
+        go_on(RunFolder(tmp_path / "run"), None, lambda _: None)
+    (tmp_path / "file").mkdir()
+    (tmp_path / "file" / "x").write_text("")
+    with pytest.raises(InputError, match="holds no run; name another folder"):
+        start(tmp_path / "file", config_of(), data)
+
+
+def test_all_options_run(tmp_path: Path, data: str) -> None:
+    variants: list[dict[str, Any]] = [
+        {"ratio_batch": "prioritized"},
+        {"semantics": "restart", "normalization_weight": 0.1},
+        {"ratio_steps": 3, "value_steps": 3},
+        {"priority_tempering": 0.5, "uniform_share": 0.2},
+        {"priority": "uniform", "correction": "reweight"},
+        {"priority": "ratio-rho", "refresh": "both"},
+    ]
+    for k, variant in enumerate(variants):
+        folder = RunFolder(tmp_path / str(k))
+        finish(start(folder.path, config_of(num_updates=10, evaluate_every=10, **variant), data))
+        assert folder.status()["status"] == "finished"
+
+
+def test_refreshing_from_both_batches_reaches_more_priorities(tmp_path: Path, data: str) -> None:
+    changed = {}
+    for refresh in ("prioritized", "both"):
+        folder = tmp_path / refresh
+        finish(start(folder, config_of(num_updates=10, evaluate_every=10, refresh=refresh), data))
+        place = sorted((folder / "checkpoints").iterdir())[-1]
+        priorities = safetensors.numpy.load_file(place / "tensors.safetensors")["priorities"]
+        changed[refresh] = int(((priorities != 1.0) & (priorities != 0.0)).sum())
+    # 320 draws of 1500 rows touch about 290; as many more from the uniform batch.
+    assert 200 < changed["prioritized"] < 321
+    assert changed["both"] > 1.6 * changed["prioritized"]
+
+
+def test_devices() -> None:
+    assert pick_device("cpu") == torch.device("cpu")
+    assert pick_device("auto").type in ("cpu", "cuda")
+    with pytest.raises(InputError, match="the device 'abacus' cannot be used"):
+        pick_device("abacus")
