@@ -10,7 +10,7 @@ help:  ## list the commands
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 demo: .venv/installed  ## run the main job and say where its page is
-	$(BIN)/covshift theory --out $(OUT)/theory
+	$(BIN)/covshift demo --out $(OUT)/demo
 
 test: .venv/installed  ## format check, lint, types, import contracts, tests
 	$(BIN)/ruff format --check

@@ -16,6 +16,7 @@ policy π would. c says by how much, state by state; discounted COP-TD (Gelada &
 learns it from the data alone.
 
 Start here:
+  covshift demo --out out/demo        train from random play, with and without the correction: a page
   covshift theory --out out/theory    study the method: every theorem checked, a page with figures
   covshift collect MinAtar/Breakout-v1 --transitions 20000 --out out/breakout
                                       store what a random policy sees, with the odds of every action
@@ -38,10 +39,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     from covshift.cli.collect import Collect
     from covshift.cli.data import Data
+    from covshift.cli.demo import Demo
     from covshift.cli.theory import Theory
     from covshift.cli.train import Evaluate, Resume, Runs, Train, Watch, parse_train
 
     commands: dict[str, Callable[..., Any]] = {
+        "demo": Demo,
         "train": Train,
         "resume": Resume,
         "evaluate": Evaluate,

@@ -1,38 +1,20 @@
-"""States as pictures, and an episode as a film."""
+"""An episode as a film."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 from covshift.errors import InputError
+from covshift.report.pictures import picture
 from covshift.report.plots import COLORS
 
 _SIDE, _PANEL, _MARGIN = 252, 340, 12
 _INK, _PAPER, _LINE = "#1d2433", "#ffffff", "#dfe3ea"
-
-
-def picture(observation: NDArray[Any]) -> NDArray[np.uint8]:
-    """An observation as height × width × RGB: frames in gray, MinAtar's planes in a color each.
-
-    Raises:
-        InputError: it has fewer than two axes.
-    """
-    if observation.ndim == 2:
-        gray = observation.astype(np.uint8)
-        return np.repeat(gray[..., None], 3, axis=-1)
-    if observation.ndim != 3:
-        raise InputError(f"an observation of shape {observation.shape} is no picture")
-    planes = observation.shape[-1]
-    colors = mpl.colormaps["nipy_spectral"](np.linspace(0.1, 0.95, planes))[:, :3]
-    colors = np.concatenate([[[0.06, 0.06, 0.09]], colors])
-    newest = (observation.astype(bool) * np.arange(1, planes + 1)).max(axis=-1)
-    return np.asarray(np.round(255 * colors[newest]), dtype=np.uint8)
 
 
 def draw_film(

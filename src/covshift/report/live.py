@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection, Sequence
 from types import TracebackType
 from typing import Self, final
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from covshift.records import Row
+from covshift.records import Row, RunFolder
 
 _SHOWN = {
     "score": ("score", "{:,.2f}", "mean of the last evaluation's episodes"),
@@ -90,7 +92,7 @@ class TrainingView:
             if name in row
         ]
         rate = self._rate()
-        left = f"{(self._total - self._done) / rate:,.0f} s left" if rate > 0 else ""
+        left = f"{_clock((self._total - self._done) / rate)} left" if rate > 0 else ""
         head = f"update {self._done:,}/{self._total:,}"
         return " · ".join(part for part in (head, *shown, f"{rate:,.1f}/s", left) if part)
 
@@ -100,3 +102,72 @@ class TrainingView:
             if name in self._newest:
                 table.add_row(label, text.format(self._newest[name]), f"[dim]{meaning}[/dim]")
         return Group(table, self._progress)
+
+
+@final
+class SweepView:
+    """All runs of a sweep on one screen; plain lines elsewhere, when a run ends.
+
+    Args:
+        console: where.
+        names: of the runs.
+        totals: updates of each.
+    """
+
+    def __init__(self, console: Console, names: Sequence[str], totals: Sequence[int]) -> None:
+        self._console, self._names, self._totals = console, names, totals
+        self._began, self._first = time.monotonic(), -1
+        self._said: set[str] = set()
+        self._live: Live | None = None
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._live = Live(console=self._console, refresh_per_second=2)
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def show(self, folders: Sequence[RunFolder], running: Collection[int]) -> None:
+        """Reads the folders' status and shows it."""
+        status = [folder.status() for folder in folders]
+        done = sum(int(state["update"]) for state in status)
+        self._first = done if self._first < 0 else self._first
+        seconds = time.monotonic() - self._began
+        rate = (done - self._first) / max(seconds, 1e-9)
+        ends = [
+            int(state["update"]) if state["status"] == "diverged" else total
+            for state, total in zip(status, self._totals, strict=True)
+        ]
+        left = f"{_clock((sum(ends) - done) / rate)} left" if rate > 0 else ""
+        head = f"{done:,}/{sum(ends):,} updates · {rate:,.0f}/s · {left}"
+        if self._live is None:
+            for name, state in zip(self._names, status, strict=True):
+                if state["status"] in ("finished", "diverged") and name not in self._said:
+                    self._said.add(name)
+                    line = f"{name}: {state['status']} after {state['update']:,} updates · {head}"
+                    self._console.print(line, highlight=False, soft_wrap=True)
+            return
+        over = sum(state["status"] in ("finished", "diverged") for state in status)
+        table = Table(title=f"{over}/{len(status)} runs · {head}", title_justify="left", box=None)
+        for column in ("run", "updates", ""):
+            table.add_column(column, justify="left")
+        for place in sorted(running):
+            total = self._totals[place]
+            update = int(status[place]["update"])
+            bar = ProgressBar(total=total, completed=update, width=30)
+            table.add_row(self._names[place], f"{update:,}/{total:,}", bar)
+        self._live.update(table)
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}"

@@ -18,6 +18,9 @@ from covshift.data.segments import GrowingArray
 from covshift.data.store import Store
 from covshift.errors import InputError
 
+STREAM = "stream"
+"""Stands for data that the run collects for itself."""
+
 
 class Feed(Protocol):
     """A store and the window of it that an update may draw from."""
@@ -26,9 +29,6 @@ class Feed(Protocol):
 
     def window(self, update: int) -> tuple[int, int]:
         """Rows (lo, hi) for this update, which are in the store from now on."""
-
-    def identity(self) -> str:
-        """What the data are: a hash, or the word stream."""
 
     def close(self) -> None:
         """Ends what collects."""
@@ -39,25 +39,14 @@ class Dataset:
     """The newest transitions of a finished dataset, the same for every update."""
 
     def __init__(self, folder: Path, config: TrainConfig) -> None:
-        manifest = read_manifest(folder)
-        env = manifest["request"].get("env", config.env)
-        if env != config.env:
-            raise InputError(f"the dataset {folder} is of {env}, but the run is of {config.env}")
         self.store = Store.open(folder)
         transitions = np.flatnonzero(self.store.is_transition)
         lo = int(transitions[-min(config.data.window, len(transitions))])
         self._window = (lo, len(self.store))
-        self._identity = (
-            sha256(folder / CHECKSUMS) if (folder / CHECKSUMS).is_file() else "unsealed"
-        )
 
     def window(self, update: int) -> tuple[int, int]:
         """Always the same."""
         return self._window
-
-    def identity(self) -> str:
-        """The hash of the dataset's checksums."""
-        return self._identity
 
     def close(self) -> None:
         """Nothing runs."""
@@ -100,10 +89,6 @@ class Stream:
         hi = int(self._transitions.rows[needed - 1]) + 1
         return max(0, hi - self._options.window), hi
 
-    def identity(self) -> str:
-        """Its word."""
-        return "stream"
-
     def close(self) -> None:
         """Ends the collecting process."""
         self._shards.close()
@@ -114,6 +99,21 @@ class Stream:
             self.store.append_shard(self._shards.get(self._count))
             self._count += 1
             self._transitions.extend(start + np.flatnonzero(self.store.is_transition[start:]))
+
+
+def identify(data: str, config: TrainConfig) -> str:
+    """What the data are: the hash of a dataset's checksums, or the word stream.
+
+    Raises:
+        InputError: there is no dataset, or it is of another environment.
+    """
+    if data == STREAM:
+        return STREAM
+    folder = Path(data)
+    env = read_manifest(folder)["request"].get("env", config.env)
+    if env != config.env:
+        raise InputError(f"the dataset {folder} is of {env}, but the run is of {config.env}")
+    return sha256(folder / CHECKSUMS)
 
 
 def dataset_request(config: TrainConfig) -> Request:

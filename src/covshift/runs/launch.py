@@ -17,12 +17,17 @@ from covshift.data.collection import Collector
 from covshift.errors import InputError
 from covshift.records import RunFolder
 from covshift.runs.checkpoints import read_checkpoint
-from covshift.runs.feeds import Dataset, Feed, Stream, dataset_folder, dataset_request
+from covshift.runs.feeds import (
+    STREAM,
+    Dataset,
+    Feed,
+    Stream,
+    dataset_folder,
+    dataset_request,
+    identify,
+)
 from covshift.runs.training import Trainer
 from covshift.version import __version__
-
-STREAM = "stream"
-"""What `data` is where the run collects for itself."""
 
 Say = Callable[[str], None]
 
@@ -42,25 +47,29 @@ def ready_dataset(
 def begin(
     folder: RunFolder, config: TrainConfig, data: str, runtime: RuntimeOptions, say: Say
 ) -> Trainer:
-    """A new run, or the same one where it was interrupted.
+    """A new run, or the same one where it was interrupted; see `prepare` and `go_on`."""
+    prepare(folder, config, data, runtime)
+    return go_on(folder, runtime, say)
+
+
+def prepare(folder: RunFolder, config: TrainConfig, data: str, runtime: RuntimeOptions) -> None:
+    """Makes the folder of a run, unless it is there.
 
     Args:
         folder: of the run.
         config: its definition.
         data: a dataset's folder, or `stream`.
         runtime: how it is computed.
-        say: is told what a reader should know.
 
     Raises:
-        InputError: the folder holds another run.
+        InputError: the folder holds another run, or the data do not fit.
     """
     if folder.exists():
         _check_same(folder, config)
-        return go_on(folder, runtime, say)
-    feed = _open_feed(folder, config, data)
+        return
+    pick_device(runtime.device)
     place = data if data == STREAM else str(Path(data).resolve())
-    folder.create(config, _provenance(runtime, place, feed.identity()))
-    return _trainer(folder, feed, runtime)
+    folder.create(config, _provenance(runtime, place, identify(data, config)))
 
 
 def go_on(folder: RunFolder, runtime: RuntimeOptions | None, say: Say) -> Trainer:
@@ -84,9 +93,9 @@ def go_on(folder: RunFolder, runtime: RuntimeOptions | None, say: Say) -> Traine
         say(
             f"{' and '.join(changed)} are not those of the run's start: it will not be exactly the same"
         )
-    feed = _open_feed(folder, config, provenance["data"])
-    if feed.identity() != provenance["data_identity"]:
+    if identify(provenance["data"], config) != provenance["data_identity"]:
         raise InputError(f"the dataset {provenance['data']} is not the one that the run began with")
+    feed = _open_feed(folder, config, provenance["data"])
     if not folder.checkpoints.is_dir():
         return _trainer(folder, feed, runtime)
     checkpoint = read_checkpoint(folder.checkpoints)

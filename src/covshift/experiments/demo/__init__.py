@@ -1,0 +1,1 @@
+"""The main job in a few minutes: train from random data, with and without the correction, and look."""
