@@ -165,7 +165,9 @@ def flops(corrected: bool) -> float:
     return float(total)
 
 
-def interleave(sides: dict[str, Callable[[], None]], rounds: int, counts: dict[str, int]) -> dict[str, float]:
+def interleave(
+    sides: dict[str, Callable[[], None]], rounds: int, counts: dict[str, int]
+) -> dict[str, float]:
     """Median updates a second of each side."""
     rates: dict[str, list[float]] = {name: [] for name in sides}
     for number in range(rounds + 1):
@@ -182,7 +184,12 @@ def measure(kind: str, rounds: int, place: Path, dopamine: str | None) -> None:
     env, transitions = GAMES[kind]
     data = collect(Request(env, transitions), place / kind, progress=lambda _: None)
     store = Store.open(data)
-    quiet = {"evaluate_every": 10**9, "evaluation_episodes": 1, "ratio_episodes": 1, "episode_cap": 5}
+    quiet = {
+        "evaluate_every": 10**9,
+        "evaluation_episodes": 1,
+        "ratio_episodes": 1,
+        "episode_cap": 5,
+    }
     configs = {p: make_config(env, p, "small", **quiet) for p in ("c51", "c51-corrected")}
     sides: dict[str, Callable[[], None]] = {"plain eager torch, c51": PlainC51(store).step}
     if dopamine and kind == "Nature":
@@ -208,7 +215,9 @@ def measure(kind: str, rounds: int, place: Path, dopamine: str | None) -> None:
         peak = statistics.median(limit)
         for preset in configs:
             reached = rates[f"covshift, {preset}"] * flops(preset != "c51") / 1e9
-            print(f"{preset}: {reached:.0f} GFLOP/s of {peak:.0f} in a large product: {reached / peak:.0%}")
+            print(
+                f"{preset}: {reached:.0f} GFLOP/s of {peak:.0f} in a large product: {reached / peak:.0%}"
+            )
 
 
 def two_runs(rounds: int, place: Path) -> None:
@@ -224,13 +233,20 @@ def two_runs(rounds: int, place: Path) -> None:
         for k in range(2)
     ]
     rates = [float(process.communicate()[0]) for process in processes]
-    print(f"\nTwo corrected MinAtar runs at once, one thread each: {sum(rates):.0f} updates/s in all")
+    print(
+        f"\nTwo corrected MinAtar runs at once, one thread each: {sum(rates):.0f} updates/s in all"
+    )
 
 
 def work(data: str, out: str, rounds: int) -> None:
     torch.set_num_threads(1)
     env, _ = GAMES["MinAtar"]
-    quiet = {"evaluate_every": 10**9, "evaluation_episodes": 1, "ratio_episodes": 1, "episode_cap": 5}
+    quiet = {
+        "evaluate_every": 10**9,
+        "evaluation_episodes": 1,
+        "ratio_episodes": 1,
+        "episode_cap": 5,
+    }
     run = Covshift(make_config(env, "c51-corrected", "small", **quiet), Path(data), Path(out))
     rates = interleave({"run": run.step}, rounds, {"run": 300})
     print(rates["run"])
