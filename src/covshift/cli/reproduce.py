@@ -1,0 +1,91 @@
+"""`covshift experiments` and `covshift reproduce`."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+
+@dataclass(frozen=True)
+class Experiments:
+    """List every experiment: the figures it answers to, its claim, and what it costs."""
+
+    scale: Literal["paper", "small", "smoke"] = "small"
+    """The size that costs are estimated for."""
+
+    def run(self) -> None:
+        """A line an experiment."""
+        from rich.console import Console
+
+        from covshift.experiments.experiment import find_experiments
+
+        console = Console()
+        for name, experiment in find_experiments().items():
+            known = ", ".join((*experiment.aliases, name))
+            if console.is_terminal:
+                console.print(f"[bold]{known}[/bold]")
+                console.print(f"  {experiment.claim}\n  [dim]{experiment.cost(self.scale)}[/dim]")
+            else:
+                print(f"{known} · {experiment.claim} · {experiment.cost(self.scale)}")
+
+
+@dataclass(frozen=True)
+class Reproduce:
+    """Run an experiment, or what is missing of it, and write its figure and a page.
+
+    Collects the data once, runs every arm and seed, and analyzes them. The same command goes on where it was
+    interrupted; experiments that share runs share them under one --out.
+    """
+
+    name: Annotated[str, tyro.conf.Positional]
+    """An experiment or a figure: figure-1-left, figure-2, weighting, … (covshift experiments lists them)."""
+
+    out: Path
+    """Folder for data, runs, and a folder for each experiment."""
+
+    scale: Literal["paper", "small", "smoke"] = "small"
+    """paper: the paper's games, seeds and iterations; small: MinAtar; smoke: to see that it runs."""
+
+    seeds: int | None = None
+    """Seeds of each arm; by default the experiment's own number."""
+
+    engine: Literal["local", "ray"] = "local"
+    """local: processes on this machine; ray: tasks on a Ray cluster (extra 'ray')."""
+
+    ray_address: str | None = None
+    """Address of the Ray cluster; without it Ray starts on this machine."""
+
+    workers: int = 2
+    """Runs at once, with the engine local."""
+
+    def run(self) -> None:
+        """Runs, and says where the page is."""
+        from rich.console import Console
+
+        from covshift.experiments.experiment import named_experiment
+        from covshift.experiments.reproduction import local_engine, ray_engine, reproduce
+        from covshift.report.figures_page import write_report
+
+        console = Console()
+        engine = local_engine(self.workers)
+        if self.engine == "ray":
+            engine = ray_engine(self.ray_address)
+        command = f"covshift reproduce {self.name} --scale {self.scale} --out {shlex.quote(str(self.out))}"
+        if self.seeds is not None:
+            command += f" --seeds {self.seeds}"
+        figure = reproduce(
+            named_experiment(self.name),
+            self.scale,
+            self.out,
+            seeds=self.seeds,
+            engine=engine,
+            command=command,
+            console=console,
+        )
+        page = figure.with_name("index.html")
+        write_report([figure.parent], page)
+        print(f"The figure: {figure}. The page: {page}")

@@ -1,0 +1,1 @@
+"""Figure 2: the corrected agent on several games."""

@@ -1,0 +1,1 @@
+"""Ours: effective sample size and overfitting against replay size and tempering."""

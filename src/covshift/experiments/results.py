@@ -1,0 +1,195 @@
+"""The finished runs of an experiment, and what most figures make of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from covshift.data.store import Store
+from covshift.experiments.experiment import Arm, Experiment
+from covshift.records import RunFolder
+from covshift.report.statistics import (
+    Curve,
+    Estimate,
+    bootstrap_estimate,
+    curve_band,
+    improvement_estimate,
+)
+
+LAST = 3
+"""Evaluations that a final score is the mean of."""
+
+SEED = 0
+"""Of every bootstrap."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Results:
+    """Runs by game, arm and seed, with the data that they learned from.
+
+    Attributes:
+        experiment: what was run.
+        scale: its size.
+        runs: folders.
+        data: datasets by game.
+    """
+
+    experiment: Experiment
+    scale: str
+    runs: dict[tuple[str, str, int], RunFolder]
+    data: dict[str, Path]
+
+    @property
+    def games(self) -> list[str]:
+        """Environments."""
+        return list(self.experiment.games[self.scale])
+
+    @property
+    def arms(self) -> list[Arm]:
+        """Arms of the figure."""
+        return list(self.experiment.arms[self.scale])
+
+    def of(self, game: str, label: str) -> list[RunFolder]:
+        """The runs of an arm in a game, a seed each."""
+        return [run for (g, a, _), run in self.runs.items() if (g, a) == (game, label)]
+
+    def scores(self, label: str) -> NDArray[np.float64]:
+        """Final scores of an arm, seeds × games.
+
+        Of a run that diverged it is the mean of the last evaluations that it came to.
+        """
+        columns = [[final_score(run) for run in self.of(game, label)] for game in self.games]
+        return np.array(columns, dtype=np.float64).T
+
+    def random_score(self, game: str) -> float:
+        """What the behavior policy scored in the data."""
+        column = Store.open(self.data[game]).columns
+        return float(column["reward"].sum() / column["is_initial"].sum())
+
+    def improvement(self, label: str, baseline: str) -> Estimate:
+        """P(arm > baseline) over seeds and games, with its 95 % interval."""
+        return improvement_estimate(
+            self.scores(label), self.scores(baseline), np.random.default_rng(SEED)
+        )
+
+    def panel(
+        self, game: str, column: str, y: str, labels: Sequence[str] | None = None
+    ) -> dict[str, Any]:
+        """A panel of the report: a column of the metrics against updates, a line for each arm."""
+        arms = []
+        for arm in self.arms:
+            if labels is not None and arm.label not in labels:
+                continue
+            runs = self.of(game, arm.label)
+            curves = [Curve(*column_of(run, column)) for run in runs]
+            if not any(len(curve.x) for curve in curves):
+                continue
+            band = curve_band(curves, np.random.default_rng(SEED))
+            arms.append(
+                {
+                    "label": arm.label,
+                    "x": band.x.tolist(),
+                    "middle": band.middle.tolist(),
+                    "low": band.low.tolist(),
+                    "high": band.high.tolist(),
+                    "runs": [
+                        {
+                            "name": run.path.name,
+                            "x": list(curve.x),
+                            "y": list(curve.y),
+                            "status": run.status()["status"],
+                            "config": run.config().leaves(),
+                        }
+                        for run, curve in zip(runs, curves, strict=True)
+                    ],
+                }
+            )
+        return {"title": game, "x": "updates", "y": y, "arms": arms, "lines": []}
+
+    def score_panels(self) -> list[dict[str, Any]]:
+        """The learning curves of every game, with the random policy's score as a line."""
+        panels = []
+        for game in self.games:
+            panel = self.panel(game, "score", "score")
+            panel["lines"] = [{"label": "random policy", "y": self.random_score(game)}]
+            panels.append(panel)
+        return panels
+
+    def score_table(self, baseline: str) -> dict[str, Any]:
+        """Interquartile mean of final scores in each game, and the improvement over the baseline."""
+        columns = ["arm", "game", "IQM score", "95 % interval", "runs", "diverged"]
+        columns.append(f"P(better than {baseline})")
+        rows = []
+        for arm in self.arms:
+            better = "" if arm.label == baseline else say(self.improvement(arm.label, baseline))
+            for game, scores in zip(self.games, self.scores(arm.label).T, strict=True):
+                middle, low, high = bootstrap_estimate(scores, np.random.default_rng(SEED))
+                diverged = sum(
+                    run.status()["status"] == "diverged" for run in self.of(game, arm.label)
+                )
+                rows.append(
+                    [
+                        *(arm.label, game, f"{middle:.2f}"),
+                        *(f"{low:.2f} to {high:.2f}", str(len(scores)), str(diverged), better),
+                    ]
+                )
+        return {"columns": columns, "rows": rows}
+
+    def invariants(self) -> list[dict[str, Any]]:
+        """What B3 says of every evaluation of every run that learned a ratio."""
+        return [
+            {
+                "run": run.path.name,
+                "update": row["update"],
+                "mean_ratio": row["mean_ratio"],
+                "mean_ratio_pi": row["mean_ratio_pi"],
+                "state": row["invariant"],
+            }
+            for run in self.runs.values()
+            for row in run.metrics()
+            if "invariant" in row
+        ]
+
+
+def final_score(run: RunFolder) -> float:
+    """The mean score of a run's last evaluations."""
+    _, scores = column_of(run, "score")
+    return float(scores[-LAST:].mean())
+
+
+def column_of(run: RunFolder, column: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """(updates, values) of the rows that have the column."""
+    rows = [row for row in run.metrics() if column in row]
+    points = np.array([[row["update"], row[column]] for row in rows], dtype=np.float64)
+    return points.reshape(-1, 2)[:, 0], points.reshape(-1, 2)[:, 1]
+
+
+def judge(estimates: Sequence[Estimate]) -> str:
+    """Holds if every arm is surely better, does not if one is surely worse, else not enough data.
+
+    Args:
+        estimates: of the probability that an arm beats its baseline.
+    """
+    if all(estimate.low > 0.5 for estimate in estimates):
+        return "holds"
+    if any(estimate.high < 0.5 for estimate in estimates):
+        return "does not hold"
+    return "not enough data"
+
+
+def say(estimate: Estimate) -> str:
+    """The number with its interval."""
+    return f"{estimate.value:.2f} ({estimate.low:.2f} to {estimate.high:.2f})"
+
+
+RULE = (
+    "The final score of a run is the mean of its last 3 evaluations. P(arm > baseline) is the probability of "
+    "improvement over pairs of seeds, with a 95 % bootstrap interval over seeds, stratified by game; fewer than three "
+    "seeds say nothing. "
+)

@@ -1,0 +1,1 @@
+"""Ours: resampling by the ratio against multiplying the loss by it."""

@@ -1,0 +1,1 @@
+"""Ours: from which states, with which weights, the ratio should be learned."""
