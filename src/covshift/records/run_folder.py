@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import IO, Any, final
 
 from covshift.config.training import TrainConfig
 from covshift.data.format import write_json
@@ -14,7 +15,7 @@ from covshift.errors import InputError
 from covshift.records.metrics import Row, read_metrics
 
 CONFIG, STATUS, METRICS, PROVENANCE = "config.json", "status.json", "metrics.csv", "provenance.json"
-CHECKPOINTS = "checkpoints"
+CHECKPOINTS, LOCK = "checkpoints", "lock"
 
 
 @final
@@ -91,6 +92,22 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         write_json(self.path / PROVENANCE, provenance)
         write_json(self.path / CONFIG, config.to_json())
+
+    def lock(self) -> IO[bytes]:
+        """Holds the run for this process until what is returned is closed, or the process ends.
+
+        Raises:
+            InputError: another process holds it.
+        """
+        file = (self.path / LOCK).open("ab")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            file.close()
+            raise InputError(
+                f"another process is at the run {self.path}; wait for it, or end it"
+            ) from error
+        return file
 
     def write_status(self, status: str, update: int, reason: str = "") -> None:
         """Says where the run stands."""

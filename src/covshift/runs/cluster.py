@@ -1,24 +1,23 @@
 """Runs of a sweep as Ray tasks, on this machine or on any cluster that shares the run folders.
 
-A task is `covshift resume RUN` on whatever node Ray picks; where a node dies, Ray starts the task again, and the run goes
+A task goes on with a run on whatever node Ray picks; where a node dies, Ray starts the task again, and the run goes
 on from its newest checkpoint.
 """
 
 from __future__ import annotations
 
 import importlib
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from covshift.config.training import RuntimeOptions
 from covshift.errors import InputError
+from covshift.learners.deep import Diverged
 from covshift.records import RunFolder
-from covshift.runs.launch import prepare
+from covshift.runs.launch import go_on, prepare
 from covshift.runs.sweeps import LOG, Job
+from covshift.runs.training import run_to_end
 
 _POLL_SECONDS = 0.5
 _RETRIES = 3
@@ -93,20 +92,16 @@ def _outcome(ray: Any, reference: Any) -> str:
 
 
 def resume(folder: str) -> str:
-    """Goes on with a run in a process of its own; returns the last line that it said."""
-    log = Path(folder) / LOG
-    with log.open("ab") as file:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "covshift", "resume", folder],
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-        )
+    """Goes on with a run, in the process of the task, so that both end together; returns how it ended."""
+    place = RunFolder(Path(folder))
+    with (place.path / LOG).open("a") as log:
+
+        def say(text: str) -> None:
+            print(text, file=log, flush=True)
+
         try:
-            while process.poll() is None:
-                time.sleep(_POLL_SECONDS)
-        finally:
-            if process.poll() is None:
-                process.terminate()
-    lines = log.read_text(errors="replace").splitlines()
-    return lines[-1] if lines else f"status {process.returncode}"
+            run_to_end(go_on(place, None, say), lambda update, row: None)
+        except (Diverged, InputError) as error:
+            say(str(error))
+            return str(error)
+    return "finished"

@@ -57,6 +57,7 @@ class Trainer:
         device: torch.device,
         checkpoint: Checkpoint | None = None,
     ) -> None:
+        self._lock = folder.lock()
         self.folder, self.feed, self.config = folder, feed, folder.config()
         config, store = self.config, feed.store
         network = make_agent_network(config, store.state_shape, store.num_actions)
@@ -128,6 +129,7 @@ class Trainer:
         """Ends what the run holds open."""
         self.metrics.close()
         self.feed.close()
+        self._lock.close()
 
     def _step(self) -> None:
         """Draw, learn, renew priorities."""

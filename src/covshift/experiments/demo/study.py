@@ -199,9 +199,9 @@ def _page(
         histogram_text=(
             f"c of {len(ratios.ratio):,} states of the data, drawn uniformly. Their mean is {mean:.2f}; "
             f"{zero:.0%} are predicted to be 0 (negative outputs are clipped). Drawing by c leaves an "
-            f"effective share of {share:.0%} of the data: that many states, drawn uniformly, would vary as "
-            "little. The discount γ̂ = 0.99 and the learned policy's short memory of its own states keep c "
-            "from its true spread, so read it as an order more than as a number."
+            f"effective share of {share:.0%} of the data. The mean is not 1 because c counts visits in an "
+            "episode: a policy that plays on longer than a random one visits more states. The learned number "
+            "depends on γ̂ and on the network; read it as an order more than as a number."
         ),
         gallery_text=(
             "States of the data that the corrected agent's ratio ranks highest and lowest. High c should "

@@ -1,0 +1,157 @@
+"""Sweeps: kills, resumes, failures; on this machine's processes and on a real Ray cluster."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from covshift.config.presets import make_config
+from covshift.config.training import RuntimeOptions
+from covshift.data.collection import Request, collect
+from covshift.errors import InputError
+from covshift.records import RunFolder
+from covshift.runs.cluster import run_on_ray
+from covshift.runs.launch import begin, go_on
+from covshift.runs.sweeps import Job, Sweep
+from covshift.runs.training import run_to_end
+
+ENV = "covshift/RandomWalk-v0"
+RUNTIME = RuntimeOptions(device="cpu", threads=1)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> str:
+    place = tmp_path_factory.mktemp("data") / "walk"
+    return str(collect(Request(ENV, 1500), place, progress=lambda _: None))
+
+
+def jobs_of(place: Path, data: str, updates: int, seeds: int = 3, **leaves: Any) -> list[Job]:
+    return [
+        Job(
+            place / f"seed{seed}",
+            make_config(
+                ENV, scale="smoke", seed=seed, num_updates=updates, evaluate_every=50, **leaves
+            ),
+            data,
+        )
+        for seed in range(seeds)
+    ]
+
+
+def alone(folder: Path, job: Job) -> bytes:
+    trainer = begin(RunFolder(folder), job.config, job.data, RUNTIME, lambda _: None)
+    run_to_end(trainer, lambda update, row: None)
+    return (folder / "metrics.csv").read_bytes()
+
+
+def test_killed_workers_and_half_done_sweeps_lose_nothing(tmp_path: Path, data: str) -> None:
+    jobs = jobs_of(tmp_path, data, 400)
+    # One is half done before, and one worker is killed on the way.
+    trainer = begin(RunFolder(jobs[2].folder), jobs[2].config, data, RUNTIME, lambda _: None)
+    ticks = trainer.run()
+    while next(ticks).update < 100:
+        pass
+    trainer.close()
+    killed: list[int] = []
+
+    def watch(sweep: Sweep) -> None:
+        assert len(sweep.running) <= 2
+        for place, process in sweep.running.items():
+            reached = RunFolder(jobs[place].folder).status()["update"]
+            if not killed and reached >= 50 and place != 2:
+                process.kill()
+                killed.append(place)
+
+    sweep = Sweep(jobs)
+    sweep.run(2, RUNTIME, watch)
+    assert killed
+    assert sweep.failed == {}
+    assert sweep.tries[killed[0]] == 2
+    assert [job.status for job in jobs] == ["finished"] * 3
+    for job in jobs:
+        assert (
+            alone(tmp_path / "alone" / job.folder.name, job)
+            == (job.folder / "metrics.csv").read_bytes()
+        )
+    again = Sweep(jobs)
+    again.run(2, RUNTIME, lambda _: None)
+    assert again.tries == {}
+
+
+def test_a_run_that_fails_twice_is_reported_and_the_rest_goes_on(tmp_path: Path, data: str) -> None:
+    jobs = jobs_of(tmp_path, data, 20, seeds=2)
+    (jobs[0].folder).mkdir()
+    sweep = Sweep(jobs)
+
+    def watch(now: Sweep) -> None:
+        (jobs[0].folder / "provenance.json").write_text("{}")
+
+    sweep.run(1, RUNTIME, watch)
+    assert list(sweep.failed) == [0]
+    assert sweep.failed[0]
+    assert jobs[1].status == "finished"
+
+
+def test_diverged_runs_are_over(tmp_path: Path, data: str) -> None:
+    jobs = jobs_of(tmp_path, data, 20, seeds=1, divergence_bound=0.01)
+    sweep = Sweep(jobs)
+    sweep.run(1, RUNTIME, lambda _: None)
+    assert sweep.failed == {}
+    assert jobs[0].status == "diverged"
+
+
+def test_ctrl_c_lets_workers_save(tmp_path: Path, data: str) -> None:
+    jobs = jobs_of(tmp_path, data, 100_000, seeds=1)
+
+    def watch(sweep: Sweep) -> None:
+        if RunFolder(jobs[0].folder).status()["update"] >= 20:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        Sweep(jobs).run(1, RUNTIME, watch)
+    assert jobs[0].status == "interrupted"
+
+
+def test_one_process_a_run(tmp_path: Path, data: str) -> None:
+    (job,) = jobs_of(tmp_path, data, 20, seeds=1)
+    trainer = begin(RunFolder(job.folder), job.config, data, RUNTIME, lambda _: None)
+    with pytest.raises(InputError, match="another process is at the run"):
+        go_on(RunFolder(job.folder), RUNTIME, lambda _: None)
+    trainer.close()
+    go_on(RunFolder(job.folder), RUNTIME, lambda _: None).close()
+
+
+def test_a_lost_ray_node_loses_nothing(tmp_path: Path, data: str) -> None:
+    """Two nodes; one is killed while it runs, and the results are those of undisturbed runs."""
+    ray = pytest.importorskip("ray")
+    cluster_utils = pytest.importorskip("ray.cluster_utils")
+    jobs = jobs_of(tmp_path, data, 1500, seeds=2)
+    cluster = cluster_utils.Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
+    )
+    try:
+        node = cluster.add_node(num_cpus=1)
+        ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+        lost: list[int] = []
+
+        def watch(running: list[int]) -> None:
+            done = [RunFolder(job.folder).status() for job in jobs]
+            if not lost and all(status["update"] >= 50 for status in done):
+                assert all(status["update"] < 1500 for status in done)
+                lost.append(1)
+                cluster.remove_node(node, allow_graceful=False)
+
+        failed = run_on_ray(jobs, RUNTIME, watch, address=None)
+        assert lost
+        assert failed == {}
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+    assert [job.status for job in jobs] == ["finished"] * 2
+    for job in jobs:
+        assert (
+            alone(tmp_path / "alone" / job.folder.name, job)
+            == (job.folder / "metrics.csv").read_bytes()
+        )
