@@ -269,13 +269,46 @@ def test_a_folder_of_another_make_is_left_alone(tmp_path: Path) -> None:
     run(WALK, tmp_path / "a")
     before = digest(tmp_path / "a")
     other = Request("covshift/RandomWalk-v0", 3001, shard_transitions=700, envs=4)
-    with pytest.raises(InputError, match="holds a dataset of another make"):
+    with pytest.raises(
+        InputError, match=r"of another make \(transitions: 3000 there, 3001 here\); name another"
+    ):
         collect(other, tmp_path / "a", progress=lambda _: None)
     assert digest(tmp_path / "a") == before
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "letter.txt").write_text("dear")
     with pytest.raises(InputError, match="is not empty and holds no dataset"):
         collect(WALK, tmp_path / "full", progress=lambda _: None)
+
+
+def test_other_versions_may_be_used_but_not_mixed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "a"
+    command = ["collect", "covshift/RandomWalk-v0", "--transitions", "300", "--out", str(out)]
+    main(command)
+    manifest = json.loads((out / "manifest.json").read_text())
+    manifest["versions"]["numpy"] = "0.1"
+    (out / "manifest.json").write_text(json.dumps(manifest))
+    before = digest(out)
+    capsys.readouterr()
+    main(command)
+    lines = capsys.readouterr().out.splitlines()
+    here = f'numpy: "0.1" there, "{np.__version__}" here'
+    assert lines[0] == f"It was made with other versions of libraries, and is used as it is: {here}"
+    assert lines[1].startswith("The dataset is complete")
+    assert digest(out) == before
+    (out / "shard-00000.arrow").unlink()
+    with pytest.raises(SystemExit):
+        main(command)
+    assert f"another make (versions.{here})" in capsys.readouterr().err
+
+
+def test_a_shard_that_is_missing_is_made_again(tmp_path: Path) -> None:
+    run(WALK, tmp_path / "a")
+    whole = digest(tmp_path / "a")
+    (tmp_path / "a" / "shard-00001.arrow").unlink()
+    run(WALK, tmp_path / "a")
+    assert digest(tmp_path / "a") == whole
 
 
 def test_a_first_file_that_was_cut_off_does_not_stand_in_the_way(tmp_path: Path) -> None:

@@ -63,6 +63,10 @@ class Collect:
                 )
                 with counter(Console(), "transitions", self.transitions) as advance:
                     collector.collect(workers=self.workers, progress=advance)
+            elif other := collector.other_versions():
+                print(
+                    f"It was made with other versions of libraries, and is used as it is: {other}"
+                )
         print(
             f"The dataset is complete: {self.out} (look at it with covshift data info {self.out})"
         )

@@ -26,8 +26,11 @@ from covshift.data.format import (
     EPISODES_PER_SHARD,
     FORMAT_VERSION,
     MANIFEST,
+    SHARD_TRANSITIONS,
     Rows,
+    manifest_differences,
     read_batch,
+    read_manifest,
     read_rows,
     shard_name,
     write_checksums,
@@ -42,8 +45,8 @@ from covshift.envs import Streams, make_streams
 from covshift.errors import InputError
 from covshift.version import __version__
 
-SHARD_TRANSITIONS = 262_144
 DICTIONARY_FRAMES = 4_000
+_VERSIONS = "versions."
 
 
 @final
@@ -99,6 +102,9 @@ class Collector:
     def prepare(self) -> FrameCodec:
         """Makes the folder, or finds that it holds the same request, and the codec.
 
+        A finished dataset may have been made with other versions of libraries; one cannot be continued with
+        them, since its shards might not fit together.
+
         Raises:
             InputError: the folder holds something else.
         """
@@ -108,10 +114,12 @@ class Collector:
         manifest = self.out / MANIFEST
         wanted = self._manifest()
         if manifest.is_file():
-            found = manifest.read_text(errors="replace")
-            if not _same_request(found, wanted):
+            differing = self._differences()
+            if self.is_finished():
+                differing = {k: v for k, v in differing.items() if not k.startswith(_VERSIONS)}
+            if differing:
                 raise InputError(
-                    f"{self.out} holds a dataset of another make (see its {MANIFEST}); "
+                    f"{self.out} holds a dataset of another make ({_listed(differing)}); "
                     "name another folder, or remove that one"
                 )
         elif any(path.suffix != ".partial" for path in self.out.iterdir()):
@@ -142,7 +150,24 @@ class Collector:
 
     def is_finished(self) -> bool:
         """Whether all is there already."""
-        return (self.out / CHECKSUMS).is_file()
+        try:
+            shards = read_manifest(self.out)["shards"]
+        except InputError:
+            return False
+        names = [CHECKSUMS, *(shard["file"] for shard in shards)]
+        if encoding_of(self.shape, self.dtype) == "zstd":
+            names.append(DICTIONARY)
+        return all((self.out / name).is_file() for name in names)
+
+    def other_versions(self) -> str:
+        """With which other versions of libraries the folder's dataset was made; empty where with none."""
+        return _listed(
+            {
+                key.removeprefix(_VERSIONS): text
+                for key, text in self._differences().items()
+                if key.startswith(_VERSIONS)
+            }
+        )
 
     def make_shard(
         self, index: int, codec: FrameCodec, progress: Progress, limit: int | None = None
@@ -216,6 +241,16 @@ class Collector:
             self._streams.close()
             del self._streams
 
+    def _differences(self) -> dict[str, str]:
+        path = self.out / MANIFEST
+        try:
+            found = json.loads(path.read_text(errors="replace"))
+        except ValueError as error:
+            raise InputError(f"{path} cannot be read: {error}") from error
+        if not isinstance(found, dict):
+            raise InputError(f"{path} is no manifest: it holds {type(found).__name__}")
+        return manifest_differences(found, self._manifest())
+
     def _manifest(self) -> dict[str, Any]:
         request = asdict(self.request)
         request["policies"] = [policy.description() for policy in self.policies]
@@ -285,14 +320,8 @@ def _make_shard(request: Request, out: Path, index: int, progress: Progress) -> 
         return collector.make_shard(index, collector.codec(), progress)
 
 
-def _same_request(found: str, wanted: dict[str, Any]) -> bool:
-    try:
-        manifest = json.loads(found)
-    except ValueError:
-        return False
-    return isinstance(manifest, dict) and all(
-        manifest.get(key) == json.loads(json.dumps(value)) for key, value in wanted.items()
-    )
+def _listed(differing: dict[str, str]) -> str:
+    return "; ".join(f"{key}: {text}" for key, text in differing.items())
 
 
 def _versions() -> dict[str, str]:
