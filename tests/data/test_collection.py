@@ -209,10 +209,10 @@ def test_policies_see_the_stacks_that_the_store_rebuilds(
     monkeypatch.syspath_prepend(str(tmp_path))
     from seer import policy  # type: ignore[import-not-found]
 
-    store = run(Request("ALE/Breakout-v5", 600, ("seer:policy",), envs=1), tmp_path / "a")
+    store = run(Request("ALE/Breakout-v5", 1600, ("seer:policy",), envs=4), tmp_path / "a")
     rows = np.flatnonzero(store.is_transition)
     # Several episodes, so that some stacks would reach back into the one before.
-    assert store.columns["is_initial"].sum() > 2
+    assert store.columns["is_initial"].sum() > 4
     batch = store.gather(rows)
     expected = policy(batch.s_tm1)[np.arange(len(rows)), batch.a_tm1]
     np.testing.assert_allclose(batch.mu_tm1, expected, rtol=1e-6)

@@ -171,12 +171,13 @@ class Recorder:
             self._lengths += self._running
             if int(self._lengths.max()) >= self._quota:
                 self._running &= ~(step.terminated | step.truncated)
-        if len(self._block) == _BLOCK or not count:
+        if len(self._block) == _BLOCK:
             self._flush()
         return count
 
     def rows(self, first_episode: int) -> Rows:
         """All rows, stream after stream; episodes are numbered from `first_episode`."""
+        self._flush()
         table = {name: np.concatenate(blocks) for name, blocks in self._columns.items()}
         parts = []
         for k, length in enumerate(self._lengths.tolist()):
@@ -187,6 +188,7 @@ class Recorder:
         return stack_rows(parts)
 
     def _flush(self) -> None:
+        """Turns the kept steps into columns, and their frames into stored bytes."""
         block, self._block = self._block, []
         if not block:
             return
