@@ -6,7 +6,8 @@ For the paper's five games: frames of random play under a dictionary that was tr
 as `collect` does it, and what 10⁷ of them take. Then a dataset of at least a million Pong frames: its
 files, and the resident memory of a process that has opened it and drawn from all of it. It is collected
 once under out/benchmarks and takes several minutes. Peers are given by their documented layouts: a raw
-uint8 frame a row (Dopamine, cpprb with stack_compress), or two stacks of four (a plain buffer).
+uint8 frame a row (Dopamine), or two stacks of four (a plain buffer). cpprb with stack_compress and next_of is
+measured where it is installed, in an environment of its own (see replay_speed.py), with 10⁵ rows.
 """
 
 from __future__ import annotations
@@ -42,6 +43,21 @@ def resident(folder: Path) -> tuple[float, float]:
         store.gather(rng.choice(rows, 64))
     after = status()
     return after["RssAnon"] - before["RssAnon"], after["RssFile"] - before["RssFile"]
+
+
+def cpprb_bytes(rows: int = 100_000) -> float:
+    """Bytes a row that cpprb's prioritized buffer of stacked frames takes in memory."""
+    import cpprb
+
+    before = status()
+    stack = {"shape": (84, 84, 4), "dtype": np.uint8}
+    fields = {"obs": stack, "act": {}, "rew": {}, "done": {}}
+    buffer = cpprb.PrioritizedReplayBuffer(rows, fields, next_of="obs", stack_compress="obs")
+    frames = np.random.default_rng(0).integers(0, 256, (84, 84, 4), dtype=np.uint8)
+    for _ in range(rows):
+        buffer.add(obs=frames, act=0, rew=0, next_obs=frames, done=0)
+    after = status()
+    return (after["RssAnon"] - before["RssAnon"]) * 2**20 / rows
 
 
 def status() -> dict[str, float]:
@@ -84,6 +100,12 @@ def main() -> None:
         f"{own:,.0f} MiB of memory, {mapped:,.0f} MiB of mapped files after a draw from all of it"
     )
     print(f"The same frames raw: {rows * FRAME / 1e6:,.0f} MB")
+    try:
+        each = cpprb_bytes()
+    except ImportError as error:
+        print(f"cpprb is not measured: {error}")
+    else:
+        print(f"cpprb: {each:,.0f} bytes a row, {each * TEN_MILLION / 1e9:.1f} GB for 10 M rows")
 
 
 if __name__ == "__main__":

@@ -86,6 +86,45 @@ def test_killed_collections_go_on_to_the_same_bytes(tmp_path: Path) -> None:
     assert digest(tmp_path / "killed") == digest(tmp_path / "whole")
 
 
+PARALLEL = """
+import sys
+from pathlib import Path
+from covshift.data.collection import Request, collect
+if __name__ == "__main__":
+    request = Request("MinAtar/Breakout-v1", 6000, shard_transitions=800)
+    collect(request, Path(sys.argv[1]), workers=int(sys.argv[2]), progress=lambda _: None)
+"""
+
+
+def test_killed_workers_leave_nothing_behind_and_go_on_to_the_same_bytes(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", PARALLEL]
+    subprocess.run([*command, str(tmp_path / "whole"), "1"], check=True)
+    killed = tmp_path / "killed"
+    process = subprocess.Popen([*command, str(killed), "2"])
+    while not list(killed.glob("shard-*.arrow")):
+        time.sleep(0.005)
+        assert process.poll() is None
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    assert len(children) >= 2
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    deadline = time.monotonic() + 20
+    while any(Path(f"/proc/{child}").exists() for child in children):
+        assert time.monotonic() < deadline, "orphans go on"
+        time.sleep(0.02)
+    made = len(list(killed.glob("shard-*.arrow")))
+    assert 0 < made < 8
+    subprocess.run([*command, str(killed), "2"], check=True)
+    assert digest(killed) == digest(tmp_path / "whole")
+
+
+def test_workers_tell_of_their_progress_as_they_go(tmp_path: Path) -> None:
+    told: list[int] = []
+    collect(WALK, tmp_path / "a", workers=2, progress=told.append)
+    made = json.loads((tmp_path / "a" / "manifest.json").read_text())["shards"]
+    assert sum(told) >= sum(shard["transitions"] for shard in made)
+
+
 def test_behavior_probabilities_and_frequencies_are_the_policys(tmp_path: Path) -> None:
     problem = random_walk()
     table = np.tile([0.3, 0.7], (6, 1))
@@ -156,6 +195,29 @@ def test_atari_frames_and_stacks_are_those_of_the_emulator(tmp_path: Path) -> No
     env.close()
 
 
+def test_policies_see_the_stacks_that_the_store_rebuilds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """μ tells what the policy saw: each frame of the stack has a weight of its own in it."""
+    (tmp_path / "seer.py").write_text(
+        "import numpy as np\n"
+        "def policy(stacks):\n"
+        "    seen = stacks.mean(axis=(2, 3)) @ [1.0, 2.0, 4.0, 8.0]\n"
+        "    first = 0.2 + 0.5 * (seen % 1.0)\n"
+        "    return np.stack([first, *[(1 - first) / 3] * 3], axis=1)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    from seer import policy  # type: ignore[import-not-found]
+
+    store = run(Request("ALE/Breakout-v5", 1600, ("seer:policy",), envs=4), tmp_path / "a")
+    rows = np.flatnonzero(store.is_transition)
+    # Several episodes, so that some stacks would reach back into the one before.
+    assert store.columns["is_initial"].sum() > 4
+    batch = store.gather(rows)
+    expected = policy(batch.s_tm1)[np.arange(len(rows)), batch.a_tm1]
+    np.testing.assert_allclose(batch.mu_tm1, expected, rtol=1e-6)
+
+
 def _same_step() -> object:
     from gymnasium.vector import AutoresetMode
 
@@ -207,13 +269,46 @@ def test_a_folder_of_another_make_is_left_alone(tmp_path: Path) -> None:
     run(WALK, tmp_path / "a")
     before = digest(tmp_path / "a")
     other = Request("covshift/RandomWalk-v0", 3001, shard_transitions=700, envs=4)
-    with pytest.raises(InputError, match="holds a dataset of another make"):
+    with pytest.raises(
+        InputError, match=r"of another make \(transitions: 3000 there, 3001 here\); name another"
+    ):
         collect(other, tmp_path / "a", progress=lambda _: None)
     assert digest(tmp_path / "a") == before
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "letter.txt").write_text("dear")
     with pytest.raises(InputError, match="is not empty and holds no dataset"):
         collect(WALK, tmp_path / "full", progress=lambda _: None)
+
+
+def test_other_versions_may_be_used_but_not_mixed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "a"
+    command = ["collect", "covshift/RandomWalk-v0", "--transitions", "300", "--out", str(out)]
+    main(command)
+    manifest = json.loads((out / "manifest.json").read_text())
+    manifest["versions"]["numpy"] = "0.1"
+    (out / "manifest.json").write_text(json.dumps(manifest))
+    before = digest(out)
+    capsys.readouterr()
+    main(command)
+    lines = capsys.readouterr().out.splitlines()
+    here = f'numpy: "0.1" there, "{np.__version__}" here'
+    assert lines[0] == f"It was made with other versions of libraries, and is used as it is: {here}"
+    assert lines[1].startswith("The dataset is complete")
+    assert digest(out) == before
+    (out / "shard-00000.arrow").unlink()
+    with pytest.raises(SystemExit):
+        main(command)
+    assert f"another make (versions.{here})" in capsys.readouterr().err
+
+
+def test_a_shard_that_is_missing_is_made_again(tmp_path: Path) -> None:
+    run(WALK, tmp_path / "a")
+    whole = digest(tmp_path / "a")
+    (tmp_path / "a" / "shard-00001.arrow").unlink()
+    run(WALK, tmp_path / "a")
+    assert digest(tmp_path / "a") == whole
 
 
 def test_a_first_file_that_was_cut_off_does_not_stand_in_the_way(tmp_path: Path) -> None:

@@ -38,9 +38,67 @@ def test_minari_round_trip(
         first.gather(ids)._fields, first.gather(ids), second.gather(ids), strict=True
     ):
         np.testing.assert_array_equal(ours, theirs, err_msg=field)
-    np.testing.assert_array_equal(first.columns["stream"], second.columns["stream"])
+    for column in ("stream", "episode"):
+        np.testing.assert_array_equal(first.columns[column], second.columns[column])
     assert second.num_actions == first.num_actions
     assert read_manifest(tmp_path / "b")["request"] == read_manifest(tmp_path / "a")["request"]
+
+
+def test_a_large_import_has_several_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("minari")
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
+    request = Request("covshift/RandomWalk-v0", 500, envs=1, shard_transitions=200)
+    collect(request, tmp_path / "a", progress=lambda _: None)
+    import_minari(export_minari(tmp_path / "a", "walk-v0"), tmp_path / "b", shard_transitions=100)
+    assert list(verify(tmp_path / "b"))
+    shards = read_manifest(tmp_path / "b")["shards"]
+    assert len(shards) > 3
+    assert all(100 <= shard["transitions"] < 200 for shard in shards[:-1])
+    first, second = Store.open(tmp_path / "a"), Store.open(tmp_path / "b")
+    for name in COLUMNS:
+        np.testing.assert_array_equal(first.columns[name], second.columns[name])
+    rows = np.arange(len(first))
+    np.testing.assert_array_equal(first.states(rows), second.states(rows))
+
+
+def test_bad_minari_names_are_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("minari")
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
+    collect(Request("covshift/RandomWalk-v0", 50), tmp_path / "a", progress=lambda _: None)
+    main(["data", "export", str(tmp_path / "a"), "--name", "walk-v0"])
+    for arguments, message in (
+        (
+            ["export", str(tmp_path / "a"), "--name", "walk-v0"],
+            "there is a Minari dataset 'walk-v0'",
+        ),
+        (["export", str(tmp_path / "a"), "--name", "a b!"], "Minari refuses the dataset 'a b!'"),
+        (["import", "nowhere-v0", "--out", str(tmp_path / "b")], "'nowhere-v0' cannot be opened"),
+    ):
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as stop:
+            main(["data", *arguments])
+        assert stop.value.code == 2
+        error = capsys.readouterr().err
+        assert message in error
+        assert error.count("\n") == 1
+    import_minari("walk-v0", tmp_path / "c")
+    assert list(verify(tmp_path / "c"))
+
+
+def test_what_a_killed_import_left_is_replaced(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", **arrays())  # type: ignore[arg-type]
+    left = tmp_path / ".a.partial"
+    left.mkdir()
+    (left / "shard-00007.arrow").write_bytes(b"half")
+    import_npz(tmp_path / "x.npz", tmp_path / "a", shard_transitions=1)
+    assert list(verify(tmp_path / "a"))
+    assert not left.exists()
+    assert len(read_manifest(tmp_path / "a")["shards"]) == 2
+    np.testing.assert_array_equal(
+        Store.open(tmp_path / "a").columns["episode"], [0, 0, 0, 1_000_000, 1_000_000]
+    )
 
 
 def arrays() -> dict[str, np.ndarray]:

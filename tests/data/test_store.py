@@ -128,6 +128,19 @@ def test_states_come_with_their_predecessors(seed: int) -> None:
                 assert batch.mu_tm1[k] == rows.columns["mu"][before]
 
 
+def test_restarts_join_only_episodes_that_follow_each_other() -> None:
+    """One stream a shard: the last episode of a shard and the first of the next stand side by side."""
+    rng = np.random.default_rng(0)
+    parts = [episode(rng, number, 0)[0] for number in (0, 1, 1_000_000, 1_000_001)]
+    for rows in parts:
+        rows.columns["terminated"][-1], rows.columns["truncated"][-1] = True, False
+    store = store_of(*parts)
+    store.check_valid()
+    starts = np.flatnonzero(store.columns["is_initial"])
+    batch = store.gather_states(starts, restart=True)
+    np.testing.assert_array_equal(batch.is_initial_t, [True, False, True, False])
+
+
 def test_sealed_shards_and_an_open_tail_are_the_same(tmp_path: Path) -> None:
     parts, _ = experience(3, count=9)
     tail_only = store_of(stack_rows(parts))

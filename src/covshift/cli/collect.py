@@ -44,6 +44,8 @@ class Collect:
 
     def run(self) -> None:
         """Collects, with progress."""
+        from contextlib import closing
+
         from rich.console import Console
 
         from covshift.data.collection import Collector, Request
@@ -52,15 +54,19 @@ class Collect:
         request = Request(
             self.env, self.transitions, self.policy, self.seed, self.envs, self.options
         )
-        collector = Collector(request, self.out)
-        codec = collector.prepare()
-        if not collector.is_finished():
-            size = collector.estimated_bytes(codec) / 2**20
-            print(
-                f"{self.transitions:,} transitions of {self.env}: about {size:,.1f} MiB in {self.out}"
-            )
-            with counter(Console(), "transitions", self.transitions) as advance:
-                collector.collect(workers=self.workers, progress=advance)
+        with closing(Collector(request, self.out)) as collector:
+            codec = collector.prepare()
+            if not collector.is_finished():
+                size = collector.estimated_bytes(codec) / 2**20
+                print(
+                    f"{self.transitions:,} transitions of {self.env}: about {size:,.1f} MiB in {self.out}"
+                )
+                with counter(Console(), "transitions", self.transitions) as advance:
+                    collector.collect(workers=self.workers, progress=advance)
+            elif other := collector.other_versions():
+                print(
+                    f"It was made with other versions of libraries, and is used as it is: {other}"
+                )
         print(
             f"The dataset is complete: {self.out} (look at it with covshift data info {self.out})"
         )

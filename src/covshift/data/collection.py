@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-import signal
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Generator
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
-from multiprocessing import get_context
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, final
 
@@ -29,26 +26,27 @@ from covshift.data.format import (
     EPISODES_PER_SHARD,
     FORMAT_VERSION,
     MANIFEST,
+    SHARD_TRANSITIONS,
     Rows,
+    manifest_differences,
     read_batch,
+    read_manifest,
     read_rows,
     shard_name,
-    stack_rows,
     write_checksums,
     write_json,
     write_shard,
 )
 from covshift.data.frames import FrameCodec, encoding_of, train_dictionary
+from covshift.data.parallel import Progress, run_jobs
 from covshift.data.policies import parse_policy
-from covshift.data.recording import Runner, StreamWriter
+from covshift.data.recording import Acted, Recorder, Runner
 from covshift.envs import Streams, make_streams
 from covshift.errors import InputError
 from covshift.version import __version__
 
-SHARD_TRANSITIONS = 262_144
 DICTIONARY_FRAMES = 4_000
-
-Progress = Callable[[int], None]
+_VERSIONS = "versions."
 
 
 @final
@@ -95,7 +93,7 @@ class Collector:
 
     def __init__(self, request: Request, out: Path) -> None:
         self.request, self.out = request, out
-        streams = self._make_streams()
+        streams = make_streams(request.env, request.options, 1)
         self.num_actions = streams.num_actions
         self.shape, self.dtype = streams.observation_shape, streams.observation_dtype
         streams.close()
@@ -103,6 +101,9 @@ class Collector:
 
     def prepare(self) -> FrameCodec:
         """Makes the folder, or finds that it holds the same request, and the codec.
+
+        A finished dataset may have been made with other versions of libraries; one cannot be continued with
+        them, since its shards might not fit together.
 
         Raises:
             InputError: the folder holds something else.
@@ -113,10 +114,12 @@ class Collector:
         manifest = self.out / MANIFEST
         wanted = self._manifest()
         if manifest.is_file():
-            found = manifest.read_text(errors="replace")
-            if not _same_request(found, wanted):
+            differing = self._differences()
+            if self.is_finished():
+                differing = {k: v for k, v in differing.items() if not k.startswith(_VERSIONS)}
+            if differing:
                 raise InputError(
-                    f"{self.out} holds a dataset of another make (see its {MANIFEST}); "
+                    f"{self.out} holds a dataset of another make ({_listed(differing)}); "
                     "name another folder, or remove that one"
                 )
         elif any(path.suffix != ".partial" for path in self.out.iterdir()):
@@ -147,7 +150,24 @@ class Collector:
 
     def is_finished(self) -> bool:
         """Whether all is there already."""
-        return (self.out / CHECKSUMS).is_file()
+        try:
+            shards = read_manifest(self.out)["shards"]
+        except InputError:
+            return False
+        names = [CHECKSUMS, *(shard["file"] for shard in shards)]
+        if encoding_of(self.shape, self.dtype) == "zstd":
+            names.append(DICTIONARY)
+        return all((self.out / name).is_file() for name in names)
+
+    def other_versions(self) -> str:
+        """With which other versions of libraries the folder's dataset was made; empty where with none."""
+        return _listed(
+            {
+                key.removeprefix(_VERSIONS): text
+                for key, text in self._differences().items()
+                if key.startswith(_VERSIONS)
+            }
+        )
 
     def make_shard(
         self, index: int, codec: FrameCodec, progress: Progress, limit: int | None = None
@@ -207,18 +227,29 @@ class Collector:
             while (missing := self.request.transitions - sum(counts)) > 0:
                 counts.append(self.make_shard(len(counts), codec, progress, limit=missing))
         else:
-            pool = ProcessPoolExecutor(workers, get_context("spawn"), _ignore_interrupts)
-            try:
-                for count in pool.map(_make_shard_in_worker, _jobs(self.request, self.out)):
-                    counts.append(count)
-                    progress(count)
-                    if sum(counts) >= self.request.transitions:
-                        break
-            except BrokenProcessPool as error:
-                raise InputError("a worker was killed; the same command goes on") from error
-            finally:
-                pool.shutdown(cancel_futures=True)
+            # As many shards as can be needed, since each has at least its quota.
+            most = -(-self.request.transitions // (self.request.stream_quota * self.request.envs))
+            job = partial(_make_shard, self.request, self.out)
+            with closing(run_jobs(job, most, workers, progress)) as made:
+                while sum(counts) < self.request.transitions:
+                    counts.append(next(made))
         self.finish(counts, codec)
+
+    def close(self) -> None:
+        """Stops the emulators."""
+        if "_streams" in vars(self):
+            self._streams.close()
+            del self._streams
+
+    def _differences(self) -> dict[str, str]:
+        path = self.out / MANIFEST
+        try:
+            found = json.loads(path.read_text(errors="replace"))
+        except ValueError as error:
+            raise InputError(f"{path} cannot be read: {error}") from error
+        if not isinstance(found, dict):
+            raise InputError(f"{path} is no manifest: it holds {type(found).__name__}")
+        return manifest_differences(found, self._manifest())
 
     def _manifest(self) -> dict[str, Any]:
         request = asdict(self.request)
@@ -241,50 +272,33 @@ class Collector:
         """How many newest observations make a state: the option for games, else 1."""
         return self.request.options.frame_stack if self.request.env.startswith("ALE/") else 1
 
-    def _runner(self, streams: Streams, shard: int) -> Runner:
+    def _steps(self, shard: int) -> Generator[Acted]:
         generators = [
             np.random.default_rng(np.random.SeedSequence(self.request.seed, spawn_key=(shard, k)))
             for k in range(self.request.envs)
         ]
-        return Runner(streams, self.policies, generators, self.stack)
+        return Runner(self._streams, self.policies, generators, self.stack).steps()
 
-    def _make_streams(self, num_streams: int = 1) -> Streams:
-        return make_streams(self.request.env, self.request.options, num_streams)
+    @cached_property
+    def _streams(self) -> Streams:
+        """Emulators take a second to make, so the sample and all shards share them."""
+        return make_streams(self.request.env, self.request.options, self.request.envs)
 
     @cached_property
     def _sample_frames(self) -> list[bytes]:
         """Frames of episodes that no shard holds, under the same policies."""
-        streams = self._make_streams(self.request.envs)
-        runner = self._runner(streams, 2**31)
         frames: list[bytes] = []
-        for step in runner.steps():
-            frames += [observation.tobytes() for observation in step.arrived]
-            if len(frames) >= DICTIONARY_FRAMES:
-                break
-        streams.close()
+        with closing(self._steps(2**31)) as steps:
+            while len(frames) < DICTIONARY_FRAMES:
+                frames += [observation.tobytes() for observation in next(steps).arrived]
         return frames[:DICTIONARY_FRAMES]
 
     def _run(self, index: int, codec: FrameCodec, progress: Progress) -> Rows:
-        streams = self._make_streams(self.request.envs)
-        runner = self._runner(streams, index)
-        writers = [StreamWriter(codec, stream) for stream in range(self.request.envs)]
-        quota = self.request.stream_quota
-        for step in runner.steps():
-            running = 0
-            for k, writer in enumerate(writers):
-                if writer.transitions < quota or not writer.at_start:
-                    writer.add(step, k)
-                    running += 1
-            progress(running)
-            if running == 0:
-                break
-        streams.close()
-        episodes = 0
-        parts = []
-        for writer in writers:
-            parts.append(writer.rows(index * EPISODES_PER_SHARD + episodes))
-            episodes += writer.episodes
-        return stack_rows(parts)
+        recorder = Recorder(codec, self.request.envs, self.request.stream_quota)
+        with closing(self._steps(index)) as steps:
+            while running := recorder.add(next(steps)):
+                progress(running)
+        return recorder.rows(index * EPISODES_PER_SHARD)
 
 
 def collect(request: Request, out: Path, *, workers: int = 1, progress: Progress) -> Path:
@@ -296,36 +310,18 @@ def collect(request: Request, out: Path, *, workers: int = 1, progress: Progress
         workers: processes that make shards; the result does not depend on it.
         progress: called with the number of new transitions.
     """
-    Collector(request, out).collect(workers=workers, progress=progress)
+    with closing(Collector(request, out)) as collector:
+        collector.collect(workers=workers, progress=progress)
     return out
 
 
-def _jobs(request: Request, out: Path) -> Iterator[tuple[Request, Path, int]]:
-    """As many shards as can be needed, since each has at least its quota."""
-    smallest = request.stream_quota * request.envs
-    for index in range(-(-request.transitions // smallest)):
-        yield request, out, index
+def _make_shard(request: Request, out: Path, index: int, progress: Progress) -> int:
+    with closing(Collector(request, out)) as collector:
+        return collector.make_shard(index, collector.codec(), progress)
 
 
-def _ignore_interrupts() -> None:
-    """Ctrl-C is for the process that started the workers."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def _make_shard_in_worker(job: tuple[Request, Path, int]) -> int:
-    request, out, index = job
-    collector = Collector(request, out)
-    return collector.make_shard(index, collector.codec(), lambda _: None)
-
-
-def _same_request(found: str, wanted: dict[str, Any]) -> bool:
-    try:
-        manifest = json.loads(found)
-    except ValueError:
-        return False
-    return isinstance(manifest, dict) and all(
-        manifest.get(key) == json.loads(json.dumps(value)) for key, value in wanted.items()
-    )
+def _listed(differing: dict[str, str]) -> str:
+    return "; ".join(f"{key}: {text}" for key, text in differing.items())
 
 
 def _versions() -> dict[str, str]:

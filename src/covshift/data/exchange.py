@@ -5,63 +5,32 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, final
+from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
+from gymnasium import spaces
 from numpy.typing import NDArray
 
-from covshift.data.format import (
-    DICTIONARY,
-    EPISODES_PER_SHARD,
-    FORMAT_VERSION,
-    MANIFEST,
-    Rows,
-    read_manifest,
-    shard_name,
-    stack_rows,
-    write_checksums,
-    write_json,
-    write_shard,
-)
-from covshift.data.frames import FrameCodec, encoding_of, train_dictionary
-from covshift.data.policies import parse_policy
+from covshift.data.episodes import Episode, Source, write_episodes
+from covshift.data.format import SHARD_TRANSITIONS, read_manifest
 from covshift.data.store import Store
 from covshift.errors import InputError
 
-_EXTRA = ("policy", "life_lost", "stream")
-"""Columns that a foreign dataset need not have."""
+_EXTRA = ("policy", "life_lost", "stream", "episode")
+"""Columns that a foreign dataset does not have."""
 
 _KEPT = ("num_actions", "observation", "request")
 """What an export keeps of the manifest."""
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class Episode:
-    """One episode of T steps.
-
-    Attributes:
-        observations: T + 1 of them.
-        actions: T.
-        rewards: T.
-        mu: T probabilities of the actions taken, or None where a policy gives them.
-        terminated: whether it ended; else it was cut off.
-        extra: further columns with T + 1 entries each: policy, life_lost, stream.
-    """
-
-    observations: NDArray[Any]
-    actions: NDArray[np.int64]
-    rewards: NDArray[np.float64]
-    mu: NDArray[np.float64] | None
-    terminated: bool
-    extra: dict[str, NDArray[Any]] = field(default_factory=dict)
-
-
 def import_npz(
-    path: Path, out: Path, policy: str | None = None, num_actions: int | None = None
+    path: Path,
+    out: Path,
+    policy: str | None = None,
+    num_actions: int | None = None,
+    shard_transitions: int = SHARD_TRANSITIONS,
 ) -> Path:
     """A dataset from arrays `observations` (T + 1 rows an episode), `actions`, `rewards`, `terminated`,
     `truncated` (a row each; those of an episode's last row are not used but for its end) and `mu`.
@@ -71,6 +40,7 @@ def import_npz(
         out: the new folder.
         policy: gives μ where the file has no `mu`.
         num_actions: of the environment; by default one more than the largest action in the data.
+        shard_transitions: a shard ends with the first episode after this many.
     """  # noqa: D205
     try:
         with path.open("rb") as handle, np.load(handle, allow_pickle=False) as file:
@@ -89,17 +59,36 @@ def import_npz(
     ended = arrays["terminated"].astype(bool) | arrays["truncated"].astype(bool)
     if not size or not ended[-1]:
         raise InputError(f"{path}: the last row must end an episode: terminated or truncated")
-    return _write(out, _npz_episodes(arrays, ended), {"source": path.name}, policy, num_actions)
+    if num_actions is None:
+        num_actions = _largest_action(path, arrays["actions"], ended) + 1
+    source = Source({"source": path.name}, num_actions)
+    return write_episodes(out, _npz_episodes(arrays, ended), source, policy, shard_transitions)
 
 
-def import_minari(name: str, out: Path, policy: str | None = None) -> Path:
-    """A dataset from a local Minari dataset; μ from `infos["mu"]`, else from a policy."""
-    dataset = _minari().load_dataset(name)
-    num_actions = int(dataset.action_space.n)
+def import_minari(
+    name: str,
+    out: Path,
+    policy: str | None = None,
+    shard_transitions: int = SHARD_TRANSITIONS,
+) -> Path:
+    """A dataset from a local Minari dataset, an episode at a time; μ from `infos["mu"]`, else from a policy."""
+    minari = _minari()
+    try:
+        dataset = minari.load_dataset(name)
+    except (ValueError, OSError) as error:
+        raise InputError(f"the Minari dataset '{name}' cannot be opened: {error}") from error
+    if not isinstance(dataset.action_space, spaces.Discrete):
+        raise InputError(
+            f"'{name}' has the actions {dataset.action_space}, but Discrete(n) is needed"
+        )
     kept = _described(dataset)
-    source = kept["request"] if kept else {"source": name}
-    stack = kept["observation"]["stack"] if kept else 1
-    return _write(out, _minari_episodes(dataset), source, policy, num_actions, stack)
+    source = Source(
+        kept["request"] if kept else {"source": name},
+        int(dataset.action_space.n),
+        kept["observation"]["stack"] if kept else 1,
+    )
+    episodes = _minari_episodes(dataset, _EXTRA if kept else ())
+    return write_episodes(out, episodes, source, policy, shard_transitions)
 
 
 def export_minari(folder: Path, name: str) -> str:
@@ -109,34 +98,14 @@ def export_minari(folder: Path, name: str) -> str:
     the same dataset again.
     """
     minari = _minari()
-    from gymnasium import spaces
-    from minari.data_collector import EpisodeBuffer
-
     manifest, store = read_manifest(folder), Store.open(folder)
-    column = store.columns
-    buffers = []
-    starts = np.flatnonzero(column["is_initial"])
-    for number, (start, stop) in enumerate(
-        zip(starts, [*starts[1:].tolist(), len(store)], strict=True)
-    ):
-        steps, arrivals = slice(start, stop - 1), slice(start + 1, stop)
-        infos = {key: column[key][start:stop] for key in _EXTRA}
-        infos["mu"] = np.nan_to_num(column["mu"][start:stop])
-        buffers.append(
-            EpisodeBuffer(
-                id=number,
-                observations=_frames(store, np.arange(start, stop)),
-                actions=column["action"][steps].astype(np.int64),
-                rewards=column["reward"][arrivals].astype(np.float64),
-                terminations=column["terminated"][arrivals],
-                truncations=column["truncated"][arrivals],
-                infos=infos,
-            )
+    if name in minari.list_local_datasets():
+        raise InputError(
+            f"there is a Minari dataset '{name}' already; name another one, or remove that one with "
+            f"minari delete {name}"
         )
-    shape, dtype = (
-        tuple(manifest["observation"]["shape"]),
-        np.dtype(manifest["observation"]["dtype"]),
-    )
+    shape = tuple(manifest["observation"]["shape"])
+    dtype = np.dtype(manifest["observation"]["dtype"])
     if dtype == np.bool_:
         observations: Any = spaces.MultiBinary(shape)
     else:
@@ -145,17 +114,41 @@ def export_minari(folder: Path, name: str) -> str:
     with warnings.catch_warnings():
         # Minari warns of each optional field that is left out: permalink, author, e-mail, environment.
         warnings.simplefilter("ignore", UserWarning)
-        minari.create_dataset_from_buffers(
-            name,
-            buffer=buffers,
-            observation_space=observations,
-            action_space=spaces.Discrete(store.num_actions),
-            data_format="hdf5",
-            jpeg_encoding=False,
-            algorithm_name="covshift",
-            description=json.dumps({key: manifest[key] for key in _KEPT}),
-        )
+        try:
+            minari.create_dataset_from_buffers(
+                name,
+                buffer=_buffers(store),
+                observation_space=observations,
+                action_space=spaces.Discrete(store.num_actions),
+                data_format="hdf5",
+                jpeg_encoding=False,
+                algorithm_name="covshift",
+                description=json.dumps({key: manifest[key] for key in _KEPT}),
+            )
+        except ValueError as error:
+            raise InputError(f"Minari refuses the dataset '{name}': {error}") from error
     return name
+
+
+def _buffers(store: Store) -> Iterator[Any]:
+    """Minari's episodes, one in memory at a time."""
+    from minari.data_collector import EpisodeBuffer
+
+    column = store.columns
+    starts = np.flatnonzero(column["is_initial"]).tolist()
+    for number, (start, stop) in enumerate(zip(starts, [*starts[1:], len(store)], strict=True)):
+        steps, arrivals = slice(start, stop - 1), slice(start + 1, stop)
+        infos = {key: column[key][start:stop] for key in _EXTRA}
+        infos["mu"] = np.nan_to_num(column["mu"][start:stop])
+        yield EpisodeBuffer(
+            id=number,
+            observations=_frames(store, np.arange(start, stop)),
+            actions=column["action"][steps].astype(np.int64),
+            rewards=column["reward"][arrivals].astype(np.float64),
+            terminations=column["terminated"][arrivals],
+            truncations=column["truncated"][arrivals],
+            infos=infos,
+        )
 
 
 def _described(dataset: Any) -> dict[str, Any] | None:
@@ -189,7 +182,13 @@ def _npz_episodes(arrays: dict[str, NDArray[Any]], ended: NDArray[np.bool_]) -> 
         start = end + 1
 
 
-def _minari_episodes(dataset: Any) -> Iterator[Episode]:
+def _largest_action(path: Path, actions: NDArray[Any], ended: NDArray[np.bool_]) -> int:
+    if actions.dtype.kind not in "iu":
+        raise InputError(f"{path}: actions must be whole numbers, but they are {actions.dtype}")
+    return int(actions[~ended].max(initial=0))
+
+
+def _minari_episodes(dataset: Any, extra: tuple[str, ...]) -> Iterator[Episode]:
     for episode in dataset.iterate_episodes():
         infos = episode.infos or {}
         mu = infos.get("mu")
@@ -199,123 +198,8 @@ def _minari_episodes(dataset: Any) -> Iterator[Episode]:
             np.asarray(episode.rewards, dtype=np.float64),
             None if mu is None else np.asarray(mu)[: len(episode.actions)],
             bool(episode.terminations[-1]),
-            {key: np.asarray(infos[key]) for key in _EXTRA if key in infos},
+            {key: np.asarray(infos[key]) for key in extra},
         )
-
-
-def _write(
-    out: Path,
-    episodes: Iterator[Episode],
-    source: dict[str, Any],
-    policy: str | None,
-    num_actions: int | None,
-    stack: int = 1,
-) -> Path:
-    if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
-        raise InputError(f"{out} exists already and is not empty; name another folder")
-    listed = [_in_native_order(episode) for episode in episodes]
-    if len(listed) > EPISODES_PER_SHARD:
-        raise InputError(
-            f"{len(listed)} episodes are more than the {EPISODES_PER_SHARD} of a shard"
-        )
-    for number, episode in enumerate(listed):
-        _check_episode(episode, number, num_actions)
-    if num_actions is None:
-        num_actions = 1 + max(int(episode.actions.max()) for episode in listed)
-    first = listed[0].observations[0]
-    sample = [frame.tobytes() for episode in listed[:20] for frame in episode.observations][:4000]
-    needs_words = encoding_of(first.shape, first.dtype) == "zstd"
-    words = train_dictionary(sample) if needs_words else None
-    codec = FrameCodec(first.shape, first.dtype, words)
-    law = None if policy is None else parse_policy(policy, num_actions)
-    parts = [_episode_rows(episode, k, codec, law) for k, episode in enumerate(listed)]
-    out.mkdir(parents=True, exist_ok=True)
-    names = [MANIFEST, shard_name(0)]
-    if words is not None:
-        (out / DICTIONARY).write_bytes(words)
-        names.append(DICTIONARY)
-    rows = stack_rows(parts)
-    write_shard(out / shard_name(0), rows, codec)
-    totals = {"rows": len(rows), "transitions": rows.num_transitions, "episodes": len(listed)}
-    described = {"policy": "as logged"} if law is None else law.description()
-    write_json(
-        out / MANIFEST,
-        {
-            "format_version": FORMAT_VERSION,
-            "request": {"policies": [described]} | source,
-            "num_actions": num_actions,
-            "observation": {
-                "shape": list(first.shape),
-                "dtype": first.dtype.name,
-                "encoding": codec.encoding,
-                "stack": stack,
-            },
-            "shards": [{"file": shard_name(0)} | totals],
-            "totals": totals,
-        },
-    )
-    write_checksums(out, sorted(names))
-    return out
-
-
-def _in_native_order(episode: Episode) -> Episode:
-    observations = np.asarray(episode.observations)
-    native = observations.astype(observations.dtype.newbyteorder("="), copy=False)
-    return replace(episode, observations=native)
-
-
-def _check_episode(episode: Episode, number: int, num_actions: int | None) -> None:
-    steps = len(episode.actions)
-    if len(episode.observations) != steps + 1:
-        raise InputError(
-            f"episode {number} has {len(episode.observations)} observations for {steps} actions, "
-            f"but {steps + 1} are needed"
-        )
-    if episode.actions.dtype.kind not in "iu":
-        raise InputError(f"actions must be whole numbers, but they are {episode.actions.dtype}")
-    top = np.iinfo(np.int16).max if num_actions is None else num_actions - 1
-    bad = np.flatnonzero((episode.actions < 0) | (episode.actions > top))
-    if len(bad):
-        raise InputError(
-            f"episode {number}: {len(bad)} actions lie outside 0 … {top}, the first is "
-            f"{episode.actions[bad[0]]} at step {bad[0]}"
-        )
-    with np.errstate(over="ignore"):
-        finite = np.isfinite(np.asarray(episode.rewards).astype(np.float32))
-    if not finite.all():
-        raise InputError(f"episode {number}: {int((~finite).sum())} rewards are not finite numbers")
-
-
-def _episode_rows(episode: Episode, number: int, codec: FrameCodec, law: Any) -> Rows:
-    steps = len(episode.actions)
-    mu = episode.mu
-    if mu is None:
-        if law is None:
-            raise InputError("the data hold no μ(a|s); name the behavior policy that gives it")
-        table = law.probabilities(episode.observations[:-1])
-        mu = table[np.arange(steps), episode.actions]
-    bad = np.flatnonzero(~((mu > 0) & (mu <= 1)))
-    if len(bad):
-        raise InputError(
-            f"episode {number}: {len(bad)} actions have no probability in (0, 1], the first is "
-            f"step {bad[0]} with μ = {mu[bad[0]]:.6g}"
-        )
-    size = steps + 1
-    last = np.arange(size) == steps
-    columns: dict[str, NDArray[Any]] = {
-        "action": np.append(episode.actions, -1).astype(np.int16),
-        "mu": np.append(mu, np.nan).astype(np.float32),
-        "policy": np.zeros(size, dtype=np.int16),
-        "reward": np.concatenate([[0.0], episode.rewards]).astype(np.float32),
-        "terminated": last & episode.terminated,
-        "truncated": last & (not episode.terminated),
-        "life_lost": np.zeros(size, dtype=bool),
-        "is_initial": np.arange(size) == 0,
-        "episode": np.full(size, number % EPISODES_PER_SHARD, dtype=np.int64),
-        "stream": np.zeros(size, dtype=np.int16),
-    }
-    columns |= {key: v.astype(columns[key].dtype) for key, v in episode.extra.items()}
-    return Rows(columns, [codec.encode(frame) for frame in episode.observations])
 
 
 def _minari() -> Any:

@@ -24,6 +24,9 @@ from covshift.errors import InputError
 
 FORMAT_VERSION = 1
 MANIFEST, CHECKSUMS, DICTIONARY = "manifest.json", "checksums.sha256", "dictionary.zstd"
+SHARD_TRANSITIONS = 262_144
+"""A shard ends with the first episode after this many."""
+
 EPISODES_PER_SHARD = 1_000_000
 """Episode k of shard i has the number i · 1 000 000 + k."""
 
@@ -152,6 +155,33 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if missing:
         raise InputError(f"{path} lacks {', '.join(sorted(missing))}")
     return manifest
+
+
+def manifest_differences(there: dict[str, Any], here: dict[str, Any]) -> dict[str, str]:
+    """Where another manifest is not what this one says, such as {"seed": "0 there, 1 here"}.
+
+    Entries that only the other one has, such as its shards, do not count.
+    """
+    wanted = json.loads(json.dumps(here))
+    theirs = _flat({key: there.get(key) for key in wanted})
+    ours = _flat(wanted)
+    return {
+        key.removeprefix("request."): f"{_told(theirs, key)} there, {_told(ours, key)} here"
+        for key in sorted(theirs | ours)
+        if (key in theirs, theirs.get(key)) != (key in ours, ours.get(key))
+    }
+
+
+def _flat(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, entry in value.items():
+        name = f"{prefix}{key}"
+        flat |= _flat(entry, f"{name}.") if isinstance(entry, dict) else {name: entry}
+    return flat
+
+
+def _told(flat: dict[str, Any], key: str) -> str:
+    return json.dumps(flat[key]) if key in flat else "none"
 
 
 def read_codec(folder: Path, manifest: dict[str, Any]) -> FrameCodec:

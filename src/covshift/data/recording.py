@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, final
@@ -10,13 +10,19 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from covshift.data.format import COLUMNS, Rows
+from covshift.data.format import COLUMNS, Rows, stack_rows
 from covshift.data.frames import FrameCodec
 from covshift.data.policies import Policy
 from covshift.envs import Streams
 
 _POLICY_DRAWS = 512
 """Uniform numbers that a stream draws at once."""
+
+_BLOCK = 64
+"""Steps that are recorded at once."""
+
+_STEP_COLUMNS = ("action", "mu", "policy", "reward", "terminated", "truncated", "life_lost")
+"""Columns that a step fills."""
 
 
 @final
@@ -52,10 +58,11 @@ class Runner:
         self._law = _Law(np.ones((len(generators), 1)))
         self._needs = any(policy.needs_observations for policy in policies)
 
-    def steps(self) -> Iterator[Acted]:
+    def steps(self) -> Generator[Acted]:
         """Step after step, without end.
 
-        A step is handed on while the emulators are busy with the next one.
+        A step is handed on while the emulators are busy with the next one; closing waits for that, so that the
+        streams can start anew.
         """
         seeds = np.array([rng.integers(2**31 - 1) for rng in self._generators])
         everywhere = np.ones(len(seeds), dtype=bool)
@@ -82,7 +89,11 @@ class Runner:
             stack = self._restack(stack, current, ended)
             action, mu = self._act(stack, chosen, index)
             self._streams.send(action)
-            yield acted
+            try:
+                yield acted
+            except GeneratorExit:
+                self._streams.receive()
+                raise
 
     def _act(
         self, stack: NDArray[Any], chosen: NDArray[np.int64], index: int
@@ -137,51 +148,88 @@ class _Law:
 
 
 @final
-class StreamWriter:
-    """The rows of one stream, as they come."""
+class Recorder:
+    """What K streams did and saw, until each has its quota of transitions and has ended its episode.
 
-    def __init__(self, codec: FrameCodec, stream: int) -> None:
-        self._codec, self._stream = codec, stream
-        self._rows: list[tuple[Any, ...]] = []
-        self._blobs: list[bytes] = []
-        self._arrival: tuple[Any, ...] | None = None
-        self.transitions = 0
-        self.episodes = 0
+    Steps are kept as they are and turned into rows by blocks, which is cheaper than a row at a time.
+    """
 
-    @property
-    def at_start(self) -> bool:
-        """Whether the next row starts an episode."""
-        return self._arrival is None
+    def __init__(self, codec: FrameCodec, num_streams: int, quota: int) -> None:
+        self._codec, self._quota = codec, quota
+        self._block: list[Acted] = []
+        self._columns: dict[str, list[NDArray[Any]]] = {name: [] for name in _STEP_COLUMNS}
+        self._blobs: list[list[bytes]] = [[] for _ in range(num_streams)]
+        self._lengths = np.zeros(num_streams, dtype=np.int64)
+        self._running = np.ones(num_streams, dtype=bool)
+        self._fresh = np.ones(num_streams, dtype=bool)
 
-    def add(self, step: Acted, k: int) -> None:
-        """Adds what stream `k` did and saw in a step."""
-        if self._arrival is None:
-            self._arrival = (0.0, False, False, False, True)
-            self._blobs.append(self._codec.encode(step.observation[k]))
-            self.episodes += 1
-        episode = self.episodes - 1
-        self._rows.append((step.action[k], step.mu[k], step.policy[k], *self._arrival, episode))
-        self._arrival = (
-            step.reward[k],
-            step.terminated[k],
-            step.truncated[k],
-            step.life_lost[k],
-            False,
-        )
-        self._blobs.append(self._codec.encode(step.arrived[k]))
-        self.transitions += 1
-        if step.terminated[k] or step.truncated[k]:
-            self._rows.append((-1, np.nan, step.policy[k], *self._arrival, episode))
-            self._arrival = None
+    def add(self, step: Acted) -> int:
+        """Takes a step, and says of how many streams it is part of the record."""
+        count = int(np.count_nonzero(self._running))
+        if count:
+            self._block.append(step)
+            self._lengths += self._running
+            if int(self._lengths.max()) >= self._quota:
+                self._running &= ~(step.terminated | step.truncated)
+        if len(self._block) == _BLOCK:
+            self._flush()
+        return count
 
     def rows(self, first_episode: int) -> Rows:
-        """All rows of whole episodes, which are numbered from `first_episode`."""
-        names = [name for name in COLUMNS if name != "stream"]
-        by_column = zip(*self._rows, strict=True)
-        columns = {
-            name: np.array(values, dtype=COLUMNS[name].to_pandas_dtype())
-            for name, values in zip(names, by_column, strict=True)
-        }
-        columns["episode"] += first_episode
-        columns["stream"] = np.full(len(self._rows), self._stream, dtype=np.int16)
-        return Rows(columns, self._blobs)
+        """All rows, stream after stream; episodes are numbered from `first_episode`."""
+        self._flush()
+        table = {name: np.concatenate(blocks) for name, blocks in self._columns.items()}
+        parts = []
+        for k, length in enumerate(self._lengths.tolist()):
+            steps = {name: values[:length, k] for name, values in table.items()}
+            part = _stream_columns(steps, k, first_episode)
+            first_episode += int(part["is_initial"].sum())
+            parts.append(Rows(part, self._blobs[k]))
+        return stack_rows(parts)
+
+    def _flush(self) -> None:
+        """Turns the kept steps into columns, and their frames into stored bytes."""
+        block, self._block = self._block, []
+        if not block:
+            return
+        for name, blocks in self._columns.items():
+            kind = COLUMNS[name].to_pandas_dtype()
+            blocks.append(np.array([getattr(step, name) for step in block], dtype=kind))
+        ended = self._columns["terminated"][-1] | self._columns["truncated"][-1]
+        before = sum(map(len, self._columns["action"])) - len(block)
+        encode = self._codec.encode
+        for k, blobs in enumerate(self._blobs):
+            fresh = bool(self._fresh[k])
+            recorded = block[: max(0, int(self._lengths[k]) - before)]
+            for step, end in zip(recorded, ended[:, k], strict=False):
+                if fresh:
+                    blobs.append(encode(step.observation[k]))
+                blobs.append(encode(step.arrived[k]))
+                fresh = bool(end)
+            self._fresh[k] = fresh
+
+
+def _stream_columns(
+    steps: dict[str, NDArray[Any]], stream: int, first_episode: int
+) -> dict[str, NDArray[Any]]:
+    """The rows of one stream's steps: a row for the state before each, and one for each episode's last.
+
+    With `at` the row in which step t was taken, what it led to stands in the row behind it.
+    """
+    ended = steps["terminated"] | steps["truncated"]
+    initial = np.concatenate([[True], ended[:-1]])
+    episode = np.cumsum(initial) - 1
+    at = np.arange(len(ended)) + episode
+    size = len(ended) + int(ended.sum())
+    columns = {name: np.zeros(size, dtype=kind.to_pandas_dtype()) for name, kind in COLUMNS.items()}
+    columns["action"][:], columns["mu"][:] = -1, np.nan
+    for name in ("action", "mu"):
+        columns[name][at] = steps[name]
+    for name in ("reward", "terminated", "truncated", "life_lost"):
+        columns[name][at + 1] = steps[name]
+    for rows in (at, at + 1):
+        columns["policy"][rows] = steps["policy"]
+        columns["episode"][rows] = first_episode + episode
+    columns["is_initial"][at] = initial
+    columns["stream"][:] = stream
+    return columns

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+from functools import partial
 from typing import Any, NamedTuple, Protocol, cast, final
 
 import gymnasium
@@ -50,7 +51,7 @@ class Streams(Protocol):
     observation_dtype: np.dtype[Any]
 
     def reset(self, seeds: NDArray[np.int64]) -> NDArray[Any]:
-        """Starts every stream anew from its seed."""
+        """Starts every stream anew from its seed; nothing of what went before matters."""
 
     def send(self, actions: NDArray[np.int64]) -> None:
         """Starts one action of every stream; emulators run on while the caller does other things."""
@@ -154,7 +155,9 @@ class GymStreams:
 
     def __init__(self, env_id: str, options: EnvOptions, num_streams: int) -> None:
         cap = options.episode_cap or CAPS.get(env_id.split("/")[0])
-        self._envs = [gymnasium.make(env_id, max_episode_steps=cap) for _ in range(num_streams)]
+        self._make = partial(gymnasium.make, env_id, max_episode_steps=cap)
+        self._envs = [self._make() for _ in range(num_streams)]
+        self._used = False
         actions, observations = self._envs[0].action_space, self._envs[0].observation_space
         if not isinstance(actions, spaces.Discrete) or actions.start != 0:
             raise InputError(f"{env_id} has the actions {actions}, but Discrete(n) is needed")
@@ -166,7 +169,11 @@ class GymStreams:
         self._actions = np.zeros(num_streams, dtype=np.int64)
 
     def reset(self, seeds: NDArray[np.int64]) -> NDArray[Any]:
-        """Starts every stream anew from its seed."""
+        """Starts every stream anew from its seed, with new environments: old ones may remember."""
+        if self._used:
+            self.close()
+            self._envs = [self._make() for _ in self._envs]
+        self._used = True
         return self._stack(
             [env.reset(seed=int(seed))[0] for env, seed in zip(self._envs, seeds, strict=True)]
         )
