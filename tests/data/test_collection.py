@@ -246,7 +246,7 @@ def test_any_gymnasium_id_works(tmp_path: Path) -> None:
         (["Pendulum-v1"], "but Discrete(n) is needed"),
         (["CartPole-v1", "--policy", "best"], "'best' is no policy; say uniform | file:P.npy"),
         (["CartPole-v1", "--policy", "file:none.npy"], "the policy file none.npy cannot be read"),
-        (["CartPole-v1", "--policy", "run:x,epsilon=0.1"], "come with the agent"),
+        (["CartPole-v1", "--policy", "run:x,epsilon=0.1"], "x is no run: it has no config.json"),
         (["CartPole-v1", "--policy", "json:nothing"], "cannot be imported"),
         (["CartPole-v1", "--transitions", "0"], "transitions must be at least 1, but it is 0"),
     ],

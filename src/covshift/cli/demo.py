@@ -16,6 +16,9 @@ class Demo:
     out: Path
     """Folder for the data, the runs, and index.html (the page: open it in a browser)."""
 
+    transitions: int = 300_000
+    """Transitions of random play to learn from."""
+
     updates: int = 20_000
     """Updates of each run."""
 
@@ -33,6 +36,7 @@ class Demo:
 
         page = run(
             self.out,
+            transitions=self.transitions,
             updates=self.updates,
             seeds=self.seeds,
             workers=self.workers,

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import signal
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from pathlib import Path
 from typing import final
 
-from covshift.data.collection import Collector, Request
+from covshift.data.collection import Request, make_shard
 from covshift.data.format import shard_name
+from covshift.data.parallel import become_worker
 from covshift.errors import InputError
 
 _AHEAD = 2
@@ -28,14 +28,14 @@ class ShardsAhead:
 
     def __init__(self, request: Request, out: Path) -> None:
         self._request, self._out = request, out
-        self._pool = ProcessPoolExecutor(1, get_context("spawn"), _ignore_interrupts)
+        self._pool = ProcessPoolExecutor(1, get_context("spawn"), become_worker)
         self._made: list[Future[None]] = []
 
     def get(self, index: int) -> Path:
         """The shard of this number, once it is sealed; later ones are begun."""
         while len(self._made) <= index + _AHEAD:
             number = len(self._made)
-            self._made.append(self._pool.submit(_make_shard, self._request, self._out, number))
+            self._made.append(self._pool.submit(_make, self._request, self._out, number))
         try:
             self._made[index].result()
         except BrokenProcessPool as error:
@@ -49,11 +49,5 @@ class ShardsAhead:
         self._pool.shutdown(cancel_futures=True)
 
 
-def _make_shard(request: Request, out: Path, index: int) -> None:
-    collector = Collector(request, out)
-    collector.make_shard(index, collector.codec(), lambda _: None)
-
-
-def _ignore_interrupts() -> None:
-    """Ctrl-C is for the process that reads."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _make(request: Request, out: Path, index: int) -> None:
+    make_shard(request, out, index, lambda _: None)

@@ -229,7 +229,7 @@ class Collector:
         else:
             # As many shards as can be needed, since each has at least its quota.
             most = -(-self.request.transitions // (self.request.stream_quota * self.request.envs))
-            job = partial(_make_shard, self.request, self.out)
+            job = partial(make_shard, self.request, self.out)
             with closing(run_jobs(job, most, workers, progress)) as made:
                 while sum(counts) < self.request.transitions:
                     counts.append(next(made))
@@ -315,7 +315,8 @@ def collect(request: Request, out: Path, *, workers: int = 1, progress: Progress
     return out
 
 
-def _make_shard(request: Request, out: Path, index: int, progress: Progress) -> int:
+def make_shard(request: Request, out: Path, index: int, progress: Progress) -> int:
+    """Makes one shard of a collection whose folder is prepared, and returns how many transitions it has."""
     with closing(Collector(request, out)) as collector:
         return collector.make_shard(index, collector.codec(), progress)
 

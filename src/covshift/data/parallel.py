@@ -52,12 +52,16 @@ _done: Any = None
 """In a worker: how much each job has done, shared with the process that started it."""
 
 
-def _start(done: Any) -> None:
-    """Leaves Ctrl-C to the process that started this one, and watches it."""
-    global _done
-    _done = done
+def become_worker() -> None:
+    """Leaves Ctrl-C to the process that started this one, and ends with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _start(done: Any) -> None:
+    global _done
+    _done = done
+    become_worker()
 
 
 def _end_with_parent() -> None:

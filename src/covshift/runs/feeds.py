@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Protocol, final
 
@@ -74,9 +75,9 @@ class Stream:
             options=config.environment,
             shard_transitions=data.stream_shard,
         )
-        collector = Collector(request, folder)
-        codec = collector.prepare()
-        self.store = Store.of_shards([], codec, collector.stack, collector.num_actions)
+        with closing(Collector(request, folder)) as collector:
+            codec = collector.prepare()
+            self.store = Store.of_shards([], codec, collector.stack, collector.num_actions)
         self._options = data
         self._shards, self._count = ShardsAhead(request, folder), 0
         self._transitions = GrowingArray(np.int64)

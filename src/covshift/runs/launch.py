@@ -7,6 +7,7 @@ import importlib.metadata
 import os
 import platform
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +38,10 @@ def ready_dataset(
 ) -> Path:
     """The scale's dataset under `root`, collected by `collecting` unless it is there."""
     folder = dataset_folder(config, root)
-    collector = Collector(dataset_request(config), folder)
-    collector.prepare()
-    if not collector.is_finished():
-        collecting(collector, folder)
+    with closing(Collector(dataset_request(config), folder)) as collector:
+        collector.prepare()
+        if not collector.is_finished():
+            collecting(collector, folder)
     return folder
 
 

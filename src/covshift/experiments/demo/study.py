@@ -69,11 +69,14 @@ class Ratios(NamedTuple):
     ratio: NDArray[np.float64]
 
 
-def run(out: Path, *, updates: int, seeds: int, workers: int, console: Console) -> Path:
+def run(
+    out: Path, *, transitions: int, updates: int, seeds: int, workers: int, console: Console
+) -> Path:
     """Collects, trains, and writes `index.html` and `ratios.csv` into `out`; the same call goes on.
 
     Args:
         out: folder.
+        transitions: of random play.
         updates: of each run.
         seeds: runs of each arm.
         workers: runs at once.
@@ -82,14 +85,13 @@ def run(out: Path, *, updates: int, seeds: int, workers: int, console: Console) 
     Returns:
         The page.
     """
-    for name, count in (("updates", updates), ("seeds", seeds), ("workers", workers)):
+    for name, count in (("seeds", seeds), ("workers", workers)):
         if count < 1:
             raise InputError(f"{name} must be at least 1, but it is {count}")
     every = max(1, updates // 10)
+    sizes = {"transitions": transitions, "num_updates": updates, "evaluate_every": every}
     configs = {
-        (preset, seed): make_config(
-            ENV, preset, "small", seed=seed, num_updates=updates, evaluate_every=every
-        )
+        (preset, seed): make_config(ENV, preset, "small", seed=seed, **sizes)
         for seed in range(seeds)
         for preset in ARMS
     }
