@@ -47,20 +47,21 @@ class Axis:
     logarithmic: bool = False
 
     @classmethod
-    def over(cls, values: Iterable[float], start: float, end: float, *, tight: bool) -> Axis:
-        """An axis that holds the values, from its first to its last tick unless it is tight."""
+    def across(cls, values: Iterable[float]) -> Axis:
+        """The horizontal axis, from the least value to the greatest."""
+        known = list(values) or [0.0]
+        low, high = min(known), max(known)
+        return cls(low, high if high > low else low + (abs(low) / 10 or 1.0), _LEFT, _RIGHT)
+
+    @classmethod
+    def upwards(cls, values: Iterable[float]) -> Axis:
+        """The vertical axis, with some room at both ends; logarithmic if it must be."""
         known = list(values) or [0.0, 1.0]
         low, high = min(known), max(known)
-        if not tight and low > 0 and high / low > _LOGARITHMIC_FROM:
-            powers = math.floor(math.log10(low)), math.ceil(math.log10(high))
-            return cls(10.0 ** powers[0], 10.0 ** powers[1], start, end, logarithmic=True)
-        if low == high:
-            room = abs(low) / 10 or 1.0
-            low, high = (low, high + room) if tight else (low - room, high + room)
-        if not tight:
-            ticks = _locate(low, high)
-            low, high = min(low, ticks[0]), max(high, ticks[-1])
-        return cls(low, high, start, end)
+        if low > 0 and high / low > _LOGARITHMIC_FROM:
+            return cls(low / 1.3, high * 1.3, _BOTTOM, _TOP, logarithmic=True)
+        room = 0.05 * (high - low) or abs(low) / 10 or 1.0
+        return cls(low - room, high + room, _BOTTOM, _TOP)
 
     def place(self, value: float) -> float:
         """The pixel of a value, kept on the axis.
@@ -78,7 +79,7 @@ class Axis:
     def ticks(self) -> list[float]:
         """Round values along the axis."""
         if self.logarithmic:
-            first, last = round(math.log10(self.low)), round(math.log10(self.high))
+            first, last = math.ceil(math.log10(self.low)), math.floor(math.log10(self.high))
             step = max(1, math.ceil((last - first) / 5))
             return [10.0**power for power in range(first, last + 1, step)]
         room = 1e-9 * (self.high - self.low)
@@ -106,10 +107,10 @@ def draw_curves(panel: dict[str, Any]) -> Chart:
     """
     arms, lines = panel["arms"], panel["lines"]
     runs = [run for arm in arms for run in arm["runs"]]
-    x = Axis.over((at for part in (*arms, *runs) for at in part["x"]), _LEFT, _RIGHT, tight=True)
+    x = Axis.across(at for part in (*arms, *runs) for at in part["x"])
     values = [value for arm in arms for name in ("low", "middle", "high") for value in arm[name]]
     values += [value for run in runs for value in run["y"]] + [line["y"] for line in lines]
-    y = Axis.over(values, _BOTTOM, _TOP, tight=False)
+    y = Axis.upwards(values)
     parts = [_frame(x, y, panel["x"], panel["y"])]
     for line in lines:
         at = y.place(line["y"])
@@ -138,13 +139,12 @@ def draw_histogram(histogram: dict[str, Any]) -> Chart:
         histogram: as in figure.json.
     """
     edges, counts = histogram["edges"], histogram["counts"]
-    x = Axis.over(edges, _LEFT, _RIGHT, tight=True)
-    filled = [count for count in counts if count > 0]
-    if filled and max(filled) / min(filled) > _LOGARITHMIC_FROM:
-        # Half a count below the least, so that a bar of it can be seen.
-        y = Axis.over([min(filled) / 2, *filled], _BOTTOM, _TOP, tight=False)
-    else:
-        y = Axis.over([0, *counts], _BOTTOM, _TOP, tight=False)
+    x = Axis.across(edges)
+    filled = [count for count in counts if count > 0] or [1]
+    # A logarithmic axis begins below the least bar, so that it can be seen; any other at zero.
+    y = Axis.upwards([min(filled) / 2, *filled])
+    if not y.logarithmic:
+        y = Axis(0.0, 1.05 * max(filled), _BOTTOM, _TOP)
     parts = [_frame(x, y, histogram["x"], "count")]
     for (left, right), count in zip(pairwise(edges), counts, strict=True):
         if count > 0:
