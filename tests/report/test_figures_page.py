@@ -177,7 +177,7 @@ def points(svg: str, kind: str) -> list[list[tuple[float, float]]]:
 def test_curves_end_with_a_cross_where_a_run_diverged(figure: dict[str, Any]) -> None:
     panel = figure["panels"][0]
     chart = draw_curves(panel)
-    x = Axis(**{"low": 0.0, "high": 60_000.0, "start": 52.0, "end": 424.0})
+    x = Axis(low=0.0, high=60_000.0, start=52.0, end=424.0)
     runs = points(chart.svg, "run")
     assert [len(run) for run in runs] == [13, 13, 13, 13, 5, 13]
     assert runs[4][-1][0] == pytest.approx(x.place(20_000), abs=0.1) == pytest.approx(176.0)
