@@ -176,7 +176,7 @@ def points(svg: str, kind: str) -> list[list[tuple[float, float]]]:
 
 def test_curves_end_with_a_cross_where_a_run_diverged(figure: dict[str, Any]) -> None:
     panel = figure["panels"][0]
-    chart = draw_curves(panel)
+    chart = draw_curves(panel, ["plain", "corrected"])
     x = Axis(low=0.0, high=60_000.0, start=52.0, end=424.0)
     runs = points(chart.svg, "run")
     assert [len(run) for run in runs] == [13, 13, 13, 13, 5, 13]
@@ -190,17 +190,27 @@ def test_curves_end_with_a_cross_where_a_run_diverged(figure: dict[str, Any]) ->
     assert [entry["label"] for entry in chart.legend] == ["plain", "corrected", "random policy"]
 
 
+def test_an_arm_has_one_color_in_all_panels(figure: dict[str, Any]) -> None:
+    panel = figure["panels"][0]
+    figure["panels"].append(panel | {"arms": panel["arms"][1:], "title": "second"})
+    data = [
+        json.loads(part) for part in re.findall(r'json">(.*?)</script>', render_report([figure]))
+    ]
+    colors = [{arm["label"]: arm["color"] for arm in chart["arms"]} for chart in data[:2]]
+    assert colors[0]["corrected"] == colors[1]["corrected"] != colors[0]["plain"]
+
+
 def test_values_that_explode_get_a_logarithmic_axis(figure: dict[str, Any]) -> None:
     panel = figure["panels"][0] | {"lines": []}
     arm = panel["arms"][0] | {"x": [0, 1, 2], "runs": []}
     panel["arms"] = [arm | {name: [0.1, 10.0, 1000.0] for name in ("middle", "low", "high")}]
-    chart = draw_curves(panel)
+    chart = draw_curves(panel, ["plain"])
     assert chart.data["y"]["log"]
     assert "score (logarithmic)" in chart.svg
     heights = [y for _, y in points(chart.svg, "middle")[0]]
     assert heights[0] - heights[1] == pytest.approx(heights[1] - heights[2], abs=0.2)
     panel["arms"] = [arm | {name: [-0.1, 10.0, 1000.0] for name in ("middle", "low", "high")}]
-    assert not draw_curves(panel).data["y"]["log"]
+    assert not draw_curves(panel, ["plain"]).data["y"]["log"]
 
 
 def test_histogram_bars_are_as_high_as_their_counts() -> None:
@@ -223,6 +233,7 @@ def test_plain_runs_get_their_own_section(
 ) -> None:
     runs = [new_run(tmp_path / f"r{seed}", seed=seed, diverged=seed == 1) for seed in range(3)]
     runs.append(new_run(tmp_path / "other", ratio_discount=0.9, ordered=False))
+    assert "scale smoke" not in render_report([], runs)
     page = render_report([figure], runs)
     outline = Outline(page)
     assert "Runs without a figure" in outline.headings

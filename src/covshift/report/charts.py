@@ -97,13 +97,14 @@ class Axis:
         }
 
 
-def draw_curves(panel: dict[str, Any]) -> Chart:
+def draw_curves(panel: dict[str, Any], labels: Sequence[str]) -> Chart:
     """A panel of a figure: for each arm the runs thin, the middle thick, the interval as a band.
 
     A run that diverged ends with a cross where it ended.
 
     Args:
         panel: as in figure.json.
+        labels: of all arms of the figure, so that an arm has one color in all of its panels.
     """
     arms, lines = panel["arms"], panel["lines"]
     runs = [run for arm in arms for run in arm["runs"]]
@@ -118,7 +119,8 @@ def draw_curves(panel: dict[str, Any]) -> Chart:
             f'<line class="level" x1="{_LEFT}" x2="{_RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>'
         )
     legend = []
-    for k, arm in enumerate(arms):
+    for arm in arms:
+        k = labels.index(arm["label"])
         color, dash = COLORS[k % len(COLORS)], _DASHES[k // len(COLORS) % len(_DASHES)]
         legend.append({"label": arm["label"], "color": color, "dash": dash})
         parts.append(_arm(arm, x, y, color, dash))

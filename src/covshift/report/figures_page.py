@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from covshift.records import RunFolder
-from covshift.report.charts import Chart, draw_curves, draw_histogram, say
+from covshift.report.charts import draw_curves, draw_histogram, say
 from covshift.report.figure_file import Figure, check_figure
 from covshift.report.page import render
 from covshift.report.plain_runs import describe_runs
@@ -32,8 +32,8 @@ def render_report(figures: Sequence[Figure], runs: Sequence[RunFolder] = ()) -> 
         figure
         | {
             "number": _headline(figure["table"]),
-            "curves": _captioned(draw_curves, figure["panels"]),
-            "bars": _captioned(draw_histogram, figure["histograms"]),
+            "curves": _curves(figure["panels"]),
+            "bars": _bars(figure["histograms"]),
             "broken": _broken(figure["invariants"]),
             "ended": _diverged(figure["panels"]),
             "configuration": _configuration(figure["panels"]),
@@ -47,7 +47,7 @@ def render_report(figures: Sequence[Figure], runs: Sequence[RunFolder] = ()) -> 
         plain=plain
         and plain
         | {
-            "curves": _captioned(draw_curves, plain["panels"]),
+            "curves": _curves(plain["panels"]),
             "broken": _broken(plain["invariants"]),
         },
         version=__version__,
@@ -64,11 +64,19 @@ def _headline(table: dict[str, Any]) -> dict[str, str] | None:
     return None
 
 
-def _captioned(draw: Any, contents: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    charts: list[tuple[dict[str, Any], Chart]] = [(content, draw(content)) for content in contents]
+def _curves(panels: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    labels = list(dict.fromkeys(arm["label"] for panel in panels for arm in panel["arms"]))
     return [
-        {"title": content["title"], "text": content.get("text", "")} | chart._asdict()
-        for content, chart in charts
+        {"title": panel["title"], "text": ""} | draw_curves(panel, labels)._asdict()
+        for panel in panels
+    ]
+
+
+def _bars(histograms: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {"title": histogram["title"], "text": histogram["text"]}
+        | draw_histogram(histogram)._asdict()
+        for histogram in histograms
     ]
 
 

@@ -68,21 +68,21 @@ def _rows(run: RunFolder) -> list[Row]:
 
 
 def _labels(configs: Sequence[TrainConfig]) -> list[str]:
-    """The preset, and what else differs between runs of the same environment and preset."""
-    leaves = [config.leaves() for config in configs]
+    """The preset, the scale where there are several, and what else differs between runs of the same three."""
+    several = len({config.scale for config in configs}) > 1
+    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    for config in configs:
+        groups.setdefault((config.env, config.preset, config.scale), []).append(config.leaves())
     labels = []
-    for config, own in zip(configs, leaves, strict=True):
-        peers = [
-            other
-            for peer, other in zip(configs, leaves, strict=True)
-            if (peer.env, peer.preset) == (config.env, config.preset)
-        ]
+    for config in configs:
+        peers, own = groups[config.env, config.preset, config.scale], config.leaves()
         differing = [
-            f"{name} {own[name]}"
-            for name in own
-            if name != "seed" and any(peer[name] != own[name] for peer in peers)
+            f"{name} {value}"
+            for name, value in own.items()
+            if name != "seed" and any(peer[name] != value for peer in peers)
         ]
-        labels.append(", ".join([config.preset, *differing]))
+        scale = [f"scale {config.scale}"] if several else []
+        labels.append(", ".join([config.preset, *scale, *differing]))
     return labels
 
 
