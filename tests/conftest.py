@@ -1,14 +1,19 @@
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import settings
 
+from covshift.config.presets import make_config
 from covshift.data.collection import Request, collect
 from covshift.data.format import COLUMNS, Rows
 from covshift.data.frames import FrameCodec
 from covshift.data.store import Store
+from covshift.records import MetricsFile, Row, RunFolder
+from covshift.report.pictures import picture_uri
+from covshift.report.statistics import Curve, curve_band
 from covshift.theory.examples import Problem
 
 # No deadline, since shared machines stall; the same examples every run, so that a failure repeats.
@@ -73,3 +78,125 @@ def collected(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Proble
         return made[name, transitions]
 
     return make
+
+
+UPDATES = np.arange(0, 60_001, 5_000)
+
+
+def make_arm(label: str, level: float, seeds: int, diverged: tuple[int, ...] = ()) -> Any:
+    """Runs that rise to a level; those that diverge end at 20 000 updates."""
+    runs = []
+    for seed in range(seeds):
+        rng = np.random.default_rng([seed, int(10 * level)])
+        score = level * (1 - np.exp(-UPDATES / 15_000)) + rng.normal(0, 0.2, len(UPDATES))
+        length = 5 if seed in diverged else len(UPDATES)
+        config = {"preset": label, "seed": seed, "discount": 0.99, "learn_ratio": True}
+        runs.append(
+            {
+                "name": f"{label}-seed{seed}",
+                "x": UPDATES[:length].tolist(),
+                "y": score[:length].round(4).tolist(),
+                "status": "diverged" if seed in diverged else "finished",
+                "config": config,
+            }
+        )
+    band = curve_band([Curve(run["x"], run["y"]) for run in runs], np.random.default_rng(0))
+    numbers = {name: getattr(band, name).tolist() for name in ("x", "middle", "low", "high")}
+    return {"label": label, "runs": runs} | numbers
+
+
+def make_figure() -> dict[str, Any]:
+    """A figure with something in each of its parts."""
+    rng = np.random.default_rng(0)
+    arms = [make_arm("plain", 2.0, 3), make_arm("corrected", 4.0, 3, diverged=(1,))]
+    frames = [
+        {"ratio": 3.0 - k / 4, "uri": picture_uri(rng.random((10, 10, 4)) > 0.8, 40)}
+        for k in range(6)
+    ]
+    counts, edges = np.histogram(rng.exponential(size=5_000), bins=30)
+    return {
+        "name": "discount-sweep",
+        "alias": "figure-1-left",
+        "title": "The ratio's discount",
+        "claim": "Correcting beats d_μ <as it is>.",
+        "paper": "All discounts but γ̂ = 0.9999 score more than the uncorrected agent.",
+        "found": "Probability of beating no correction: 1.00 (1.00 to 1.00).",
+        "verdict": "holds",
+        "rule": "The interval must be above ½.",
+        "command": "covshift reproduce figure-1-left --scale small --out out",
+        "scale": "small",
+        "version": "0.1.0",
+        "hashes": {"data": "ab" * 32, "configurations": "cd" * 32},
+        "table": {
+            "columns": ["arm", "IQM score", "95 % interval", "P(better)", "runs", "diverged"],
+            "rows": [
+                ["plain", "2.0", "1.9 to 2.1", "", "3", "0"],
+                ["corrected", "4.0", "3.9 to 4.1", "1.00 (1.00 to 1.00)", "3", "1"],
+            ],
+        },
+        "panels": [
+            {
+                "title": "MinAtar/Breakout-v1",
+                "x": "updates",
+                "y": "score",
+                "arms": arms,
+                "lines": [{"label": "random policy", "y": 0.41}],
+            }
+        ],
+        "histograms": [
+            {
+                "title": "Learned ratio",
+                "x": "c(s)",
+                "edges": edges.tolist(),
+                "counts": counts.tolist(),
+                "text": "Mean 1.00.",
+            }
+        ],
+        "galleries": [{"title": "Highest c", "text": "6 of 1,000 states.", "frames": frames}],
+        "invariants": [
+            {"run": "corrected-seed0", "update": 5000.0, "mean_ratio": 1.0}
+            | {"mean_ratio_pi": 1.3, "state": "holds"},
+            {"run": "corrected-seed0", "update": 10000.0, "mean_ratio": 1.0}
+            | {"mean_ratio_pi": 0.9, "state": "unordered"},
+            {"run": "corrected-seed0", "update": 15000.0, "mean_ratio": 1.1}
+            | {"mean_ratio_pi": 0.8, "state": "unordered"},
+            {"run": "corrected-seed1", "update": 5000.0, "mean_ratio": 1.4}
+            | {"mean_ratio_pi": 0.2, "state": "violated"},
+        ],
+        "differences": ["MinAtar instead of Atari.", "Three seeds instead of five."],
+    }
+
+
+def make_run(
+    folder: Path, *, seed: int = 0, diverged: bool = False, ordered: bool = True, **leaves: Any
+) -> RunFolder:
+    """A run folder as training leaves it, without checkpoints."""
+    config = make_config(
+        "MinAtar/Breakout-v1", "c51-corrected", "smoke", seed=seed, num_updates=300, **leaves
+    )
+    run = RunFolder(folder)
+    run.create(config, {"version": "0.1.0"})
+    file = MetricsFile(run.metrics_path)
+    for k, update in enumerate((0, 100) if diverged else (0, 100, 200, 300)):
+        row: Row = {"update": update, "agent_steps": 4 * update, "score": 0.5 * k + seed}
+        if k:
+            state = "holds" if ordered else "unordered"
+            row |= {"mean_ratio": 1.0, "mean_ratio_pi": 1.2 if ordered else 0.7}
+            row |= {"invariant": state}
+        file.write(row)
+    file.close()
+    if diverged:
+        run.write_status("diverged", 150, "the loss is not finite")
+    else:
+        run.write_status("finished", 300)
+    return run
+
+
+@pytest.fixture
+def figure() -> dict[str, Any]:
+    return make_figure()
+
+
+@pytest.fixture
+def new_run() -> Callable[..., RunFolder]:
+    return make_run

@@ -40,6 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from covshift.cli.collect import Collect
     from covshift.cli.data import Data
     from covshift.cli.demo import Demo
+    from covshift.cli.report import Report
     from covshift.cli.theory import Theory
     from covshift.cli.train import Evaluate, Resume, Runs, Train, Watch, parse_train
 
@@ -52,6 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "runs": Runs,
         "collect": Collect,
         "data": Data,
+        "report": Report,
         "theory": Theory,
     }
     try:

@@ -1,0 +1,33 @@
+"""`covshift report`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+
+@dataclass(frozen=True)
+class Report:
+    """Write one page of all figures and runs under some folders: claims, verdicts, curves, frames.
+
+    The page is one file that loads nothing, so that it can be sent, opened on a phone and printed.
+    """
+
+    paths: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    """Folders; every figure.json and every run in them is taken, at any depth."""
+
+    out: Path
+    """The page, ending in .html."""
+
+    def run(self) -> None:
+        """Writes the page and says where it is."""
+        from covshift.report.sources import find_sources, write_report
+
+        figures, runs = find_sources(self.paths)
+        write_report(figures, runs, self.out)
+        parts = [(len(figures), "figure"), (len(runs), "run")]
+        said = " and ".join(f"{count} {word}{'' if count == 1 else 's'}" for count, word in parts)
+        print(f"{said}{' without one' if figures else ''}. The page: {self.out}")

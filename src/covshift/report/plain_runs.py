@@ -1,0 +1,122 @@
+"""Runs that belong to no figure, as the report shows them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from covshift.config.training import TrainConfig
+from covshift.records import Row, RunFolder
+from covshift.report.charts import say
+from covshift.report.statistics import Curve, curve_band
+
+_SHOWN = {
+    "score": "score",
+    "mean_ratio": "mean c over the data",
+    "mean_ratio_pi": "mean c in episodes of π",
+}
+"""Columns of metrics.csv that are drawn, with their axis."""
+
+_SEED = 0
+"""Of every bootstrap."""
+
+
+def describe_runs(runs: Sequence[RunFolder]) -> dict[str, Any] | None:
+    """A table of runs, their learning curves by environment, and what B3 says of them; None of no runs.
+
+    Runs that differ in their seed only are one arm.
+    """
+    if not runs:
+        return None
+    read = [(run, run.config(), _rows(run)) for run in runs]
+    labels = _labels([config for _, config, _ in read])
+    panels = []
+    for env in dict.fromkeys(config.env for _, config, _ in read):
+        for column, title in _SHOWN.items():
+            arms: dict[str, list[dict[str, Any]]] = {}
+            for (run, config, rows), label in zip(read, labels, strict=True):
+                if config.env == env and any(column in row for row in rows):
+                    arms.setdefault(label, []).append(_curve(run, config, rows, column))
+            if arms:
+                panels.append(
+                    {
+                        "title": env,
+                        "x": "updates",
+                        "y": title,
+                        "arms": [_arm(label, curves) for label, curves in arms.items()],
+                        "lines": [],
+                    }
+                )
+    return {
+        "panels": panels,
+        "table": [_line(*entry, label) for entry, label in zip(read, labels, strict=True)],
+        "invariants": [
+            {"run": str(run.path), "state": row["invariant"]}
+            | {name: row[name] for name in ("update", "mean_ratio", "mean_ratio_pi")}
+            for run, _, rows in read
+            for row in rows
+            if "invariant" in row
+        ],
+    }
+
+
+def _rows(run: RunFolder) -> list[Row]:
+    return run.metrics() if run.metrics_path.is_file() else []
+
+
+def _labels(configs: Sequence[TrainConfig]) -> list[str]:
+    """The preset, the scale where there are several, and what else differs between runs of the same three."""
+    several = len({config.scale for config in configs}) > 1
+    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    for config in configs:
+        groups.setdefault((config.env, config.preset, config.scale), []).append(config.leaves())
+    labels = []
+    for config in configs:
+        peers, own = groups[config.env, config.preset, config.scale], config.leaves()
+        differing = [
+            f"{name} {value}"
+            for name, value in own.items()
+            if name != "seed" and any(peer[name] != value for peer in peers)
+        ]
+        scale = [f"scale {config.scale}"] if several else []
+        labels.append(", ".join([config.preset, *scale, *differing]))
+    return labels
+
+
+def _curve(run: RunFolder, config: TrainConfig, rows: list[Row], column: str) -> dict[str, Any]:
+    points = [(float(row["update"]), float(row[column])) for row in rows if column in row]
+    points = [(x, y) for x, y in points if math.isfinite(y)]
+    diverged = run.status()["status"] == "diverged"
+    return {
+        "name": str(run.path),
+        "x": [x for x, _ in points],
+        "y": [y for _, y in points],
+        "status": "diverged" if diverged else "finished",
+        "config": {"seed": config.seed},
+    }
+
+
+def _arm(label: str, curves: list[dict[str, Any]]) -> dict[str, Any]:
+    band = curve_band(
+        [Curve(curve["x"], curve["y"]) for curve in curves], np.random.default_rng(_SEED)
+    )
+    numbers = {name: getattr(band, name).tolist() for name in ("x", "middle", "low", "high")}
+    return {"label": label, "runs": curves} | numbers
+
+
+def _line(run: RunFolder, config: TrainConfig, rows: list[Row], label: str) -> dict[str, str]:
+    status = run.status()
+    scores = [float(row["score"]) for row in rows if "score" in row]
+    return {
+        "run": str(run.path),
+        "env": config.env,
+        "arm": label,
+        "seed": str(config.seed),
+        "status": str(status["status"]),
+        "updates": f"{status['update']:,} of {config.optimization.num_updates:,}",
+        "score": say(scores[-1]) if scores else "",
+        "reason": str(status.get("reason", "")),
+    }

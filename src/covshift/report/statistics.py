@@ -1,0 +1,289 @@
+"""What a handful of runs can say: middles, intervals, comparisons and bands.
+
+The methods are those of Agarwal et al., "Deep reinforcement learning at the edge of the statistical precipice"
+(2021), which the package rliable holds; the tests compare with it. Scores are a matrix runs × tasks, a vector
+being one task. NaN is a run that a task does not have: tasks may differ in how many runs they have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from covshift.errors import InputError
+
+Floats = NDArray[np.float64]
+Statistic = Callable[[Floats], Floats]
+"""A number of scores … × runs × tasks: … numbers."""
+
+RESAMPLES = 2000
+"""Bootstrap resamples: the ends of an interval then move by a few hundredths of its width between seeds."""
+
+
+class Estimate(NamedTuple):
+    """A number and its interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Band(NamedTuple):
+    """A learning curve over runs; at each `x` the middle, its interval, and how many runs it is of."""
+
+    x: Floats
+    middle: Floats
+    low: Floats
+    high: Floats
+    alive: NDArray[np.int64]
+
+
+class Curve(NamedTuple):
+    """What one run measured, and on which task."""
+
+    x: Sequence[float] | Floats
+    y: Sequence[float] | Floats
+    task: str = ""
+
+
+def interquartile_mean(scores: Floats) -> Floats:
+    """The mean of the middle half of all scores: of n, the ⌊n/4⌋ lowest and the ⌊n/4⌋ highest are left out.
+
+    All runs of all tasks are one pool.
+
+    Args:
+        scores: … × runs × tasks, or a vector of runs.
+
+    Returns:
+        A number for each of the leading axes; NaN of no scores.
+
+    Example:
+        >>> float(interquartile_mean(np.array([100.0, 2.0, 4.0, -50.0])))
+        3.0
+    """
+    matrix = _at_least_matrix(scores)
+    size = matrix.shape[-2] * matrix.shape[-1]
+    pool = np.sort(matrix.reshape(*matrix.shape[:-2], size), axis=-1)  # NaN comes last.
+    count = np.isfinite(pool).sum(axis=-1, keepdims=True)
+    cut = count // 4
+    place = np.arange(pool.shape[-1])
+    middle = (place >= cut) & (place < count - cut)
+    return _ratio(np.where(middle, pool, 0.0).sum(axis=-1), middle.sum(axis=-1))
+
+
+def mean_score(scores: Floats) -> Floats:
+    """The mean over tasks of the mean over runs.
+
+    Args:
+        scores: … × runs × tasks, or a vector of runs.
+
+    Example:
+        >>> float(mean_score(np.array([[1.0, 5.0], [3.0, np.nan]])))
+        3.5
+    """
+    matrix = _at_least_matrix(scores)
+    there = np.isfinite(matrix)
+    tasks = _ratio(np.where(there, matrix, 0.0).sum(axis=-2), there.sum(axis=-2))
+    known = np.isfinite(tasks)
+    return _ratio(np.where(known, tasks, 0.0).sum(axis=-1), known.sum(axis=-1))
+
+
+def probability_of_improvement(scores_x: Floats, scores_y: Floats) -> Floats:
+    """The mean over tasks of P(X > Y) + ½ P(X = Y), for a run X of the one and Y of the other method.
+
+    Args:
+        scores_x: … × runs × tasks, or a vector of runs.
+        scores_y: the same tasks; the number of runs may differ.
+
+    Example:
+        >>> float(probability_of_improvement(np.array([1.0, 3.0]), np.array([2.0, 3.0])))  # 0, 0, 1, ½
+        0.375
+    """
+    x, y = _at_least_matrix(scores_x), _at_least_matrix(scores_y)
+    if x.shape[-1] != y.shape[-1]:
+        raise InputError(
+            f"both methods must have the same tasks, but one has {x.shape[-1]} and one {y.shape[-1]}"
+        )
+    gap = x[..., :, None, :] - y[..., None, :, :]
+    wins = np.where(np.isnan(gap), 0.0, (np.sign(gap) + 1) / 2).sum(axis=(-3, -2))
+    tasks = _ratio(wins, np.isfinite(gap).sum(axis=(-3, -2)))
+    return np.asarray(tasks.mean(axis=-1))
+
+
+def bootstrap_estimate(
+    scores: Any,
+    rng: np.random.Generator,
+    *,
+    statistic: Statistic = interquartile_mean,
+    confidence: float = 0.95,
+    resamples: int = RESAMPLES,
+) -> Estimate:
+    """A statistic of runs, with its stratified bootstrap percentile interval.
+
+    Each resample draws, within each task, as many runs as the task has, with replacement; the interval is
+    between the percentiles (1 ∓ confidence)/2 of the statistic over resamples. It is about other seeds on the same
+    tasks, not about other tasks. With fewer than three runs a task it is much too narrow, and of one it is a point.
+
+    Args:
+        scores: runs × tasks, or a vector of runs.
+        rng: draws the resamples.
+        statistic: `interquartile_mean` or `mean_score`.
+        confidence: share of experiments whose interval should hold the true value.
+        resamples: how many.
+
+    Raises:
+        InputError: there is no score, or one is infinite.
+
+    Example:
+        >>> bootstrap_estimate([1.0, 1.0, 1.0], np.random.default_rng(0))
+        Estimate(value=1.0, low=1.0, high=1.0)
+    """
+    matrix = _checked(scores)
+    drawn = resample(matrix, _uniforms(matrix, resamples, rng))
+    low, high = percentile_interval(statistic(drawn), confidence)
+    return Estimate(float(statistic(matrix)), float(low), float(high))
+
+
+def improvement_estimate(
+    scores_x: Any,
+    scores_y: Any,
+    rng: np.random.Generator,
+    *,
+    confidence: float = 0.95,
+    resamples: int = RESAMPLES,
+) -> Estimate:
+    """`probability_of_improvement` with its interval; the runs of both methods are drawn independently.
+
+    Example:
+        >>> improvement_estimate([2.0, 3.0], [0.0, 1.0], np.random.default_rng(0))
+        Estimate(value=1.0, low=1.0, high=1.0)
+    """
+    x, y = _checked(scores_x), _checked(scores_y)
+    drawn_x = resample(x, _uniforms(x, resamples, rng))
+    drawn_y = resample(y, _uniforms(y, resamples, rng))
+    low, high = percentile_interval(probability_of_improvement(drawn_x, drawn_y), confidence)
+    return Estimate(float(probability_of_improvement(x, y)), float(low), float(high))
+
+
+def curve_band(
+    curves: Sequence[Curve],
+    rng: np.random.Generator,
+    *,
+    statistic: Statistic = interquartile_mean,
+    confidence: float = 0.95,
+    resamples: int = RESAMPLES,
+) -> Band:
+    """The middle of runs along their curves, with the pointwise interval of `bootstrap_estimate`.
+
+    A run that stops early, because it diverged, ends its own curve: from there on it is missing, neither carried on
+    nor counted as zero, so that the band is of the runs that are left, and `alive` says how many these are. A band
+    whose `alive` falls is of survivors: do not read its rise as progress. The same runs are drawn at every x, so
+    that the band is as smooth as the curves.
+
+    Args:
+        curves: one a run; values that are not finite are missing.
+        rng: draws the resamples.
+        statistic: `interquartile_mean` or `mean_score`.
+        confidence: of the interval at each x.
+        resamples: how many.
+
+    Returns:
+        At every x that some run has.
+
+    Example:
+        >>> runs = [Curve([0, 1, 2], [1, 2, 3]), Curve([0, 1], [3, 4])]
+        >>> band = curve_band(runs, np.random.default_rng(0))
+        >>> band.middle.tolist(), band.alive.tolist()
+        ([2.0, 3.0, 3.0], [2, 2, 1])
+    """
+    tasks = list(dict.fromkeys(curve.task for curve in curves))
+    points = [_finite_points(curve) for curve in curves]
+    x = np.array(sorted({at for run in points for at in run}), dtype=np.float64)
+    members = [[k for k, curve in enumerate(curves) if curve.task == task] for task in tasks]
+    cube = np.full((len(x), max(map(len, members), default=0), len(tasks)), np.nan)
+    for task, runs in enumerate(members):
+        for row, k in enumerate(runs):
+            cube[:, row, task] = [points[k].get(at, np.nan) for at in x.tolist()]
+    uniforms = _uniforms(cube[0], resamples, rng) if len(x) else np.empty(0)
+    ends = [
+        percentile_interval(statistic(resample(matrix, uniforms)), confidence) for matrix in cube
+    ]
+    low, high = np.array(ends, dtype=np.float64).reshape(-1, 2).T
+    alive = np.isfinite(cube).sum(axis=(1, 2))
+    return Band(x, statistic(cube), low, high, alive)
+
+
+def resample(scores: Floats, uniforms: Floats) -> Floats:
+    """Scores of runs that are drawn within each task, with replacement.
+
+    A uniform number u in [0, 1) draws run ⌊u n⌋ of the n that the task has; a place of a missing run stays missing.
+
+    Args:
+        scores: runs × tasks.
+        uniforms: resamples × runs × tasks.
+
+    Returns:
+        Resamples × runs × tasks.
+
+    Example:
+        >>> resample(np.array([[1.0], [np.nan], [2.0]]), np.array([[[0.0], [0.4], [0.6]]]))[0, :, 0]
+        array([ 1.,  1., nan])
+    """
+    there = np.isfinite(scores)
+    order = np.argsort(~there, axis=0, kind="stable")  # Runs that are there come first.
+    packed = np.take_along_axis(scores, order, axis=0)
+    count = there.sum(axis=0)
+    drawn = np.take_along_axis(packed[None], (uniforms * count).astype(np.int64), axis=1)
+    return np.where(np.arange(len(scores))[:, None] < count, drawn, np.nan)
+
+
+def percentile_interval(estimates: Floats, confidence: float) -> tuple[float, float]:
+    """The percentiles (1 ∓ confidence)/2 of resampled estimates, interpolated linearly.
+
+    Example:
+        >>> low, high = percentile_interval(np.arange(101.0), 0.9)
+        >>> round(low, 6), round(high, 6)
+        (5.0, 95.0)
+    """
+    if not 0 < confidence < 1:
+        raise InputError(f"confidence must be between 0 and 1, but it is {confidence}")
+    low, high = np.quantile(estimates, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return float(low), float(high)
+
+
+def _uniforms(matrix: Floats, resamples: int, rng: np.random.Generator) -> Floats:
+    if resamples < 1:
+        raise InputError(f"resamples must be at least 1, but it is {resamples}")
+    return rng.random((resamples, *matrix.shape))
+
+
+def _finite_points(curve: Curve) -> dict[float, float]:
+    if len(curve.x) != len(curve.y):
+        raise InputError(
+            f"a curve must have a value for each x, but it has {len(curve.y)} for {len(curve.x)}"
+        )
+    points = zip(map(float, curve.x), map(float, curve.y), strict=True)
+    return {x: y for x, y in points if np.isfinite(y)}
+
+
+def _checked(scores: Any) -> Floats:
+    matrix = _at_least_matrix(np.asarray(scores, dtype=np.float64))
+    if matrix.ndim != 2:
+        raise InputError(f"scores must be runs × tasks, but their shape is {matrix.shape}")
+    if np.isinf(matrix).any():
+        raise InputError("scores must be finite; give NaN for a run that is missing")
+    if matrix.size == 0 or not np.isfinite(matrix).any(axis=0).all():
+        raise InputError("every task must have a run, but there is one without")
+    return matrix
+
+
+def _at_least_matrix(scores: Floats) -> Floats:
+    return scores[:, None] if scores.ndim == 1 else scores
+
+
+def _ratio(total: Floats, count: NDArray[Any]) -> Floats:
+    with np.errstate(invalid="ignore"):  # Of nothing, it is NaN.
+        return np.asarray(total / count)

@@ -1,0 +1,341 @@
+import json
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from covshift.errors import InputError
+from covshift.records import RunFolder
+from covshift.report.charts import Axis, draw_curves, draw_histogram
+from covshift.report.figure_file import read_figure
+from covshift.report.figures_page import render_report
+from covshift.report.sources import find_sources, write_report
+
+VOID = {"meta", "link", "img", "br", "input", "hr"}
+
+
+class Outline(HTMLParser):
+    """Texts by heading, and whether every element is closed where it was opened."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.headings: list[str] = []
+        self.cells: list[list[str]] = []
+        self.feed(page)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag in ("h1", "h2", "h3", "h4"):
+            self.headings.append("")
+        if tag == "tr":
+            self.cells.append([])
+        if tag in ("td", "th"):
+            self.cells[-1].append("")
+
+    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        pass
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if any(tag in self.open for tag in ("h1", "h2", "h3", "h4")):
+            self.headings[-1] += data
+        if any(tag in self.open for tag in ("td", "th")):
+            self.cells[-1][-1] += data
+
+
+def text_of(page: str) -> str:
+    page = re.sub(r"<(script|style).*?</\1>", "", page, flags=re.S)
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", page))
+
+
+def test_page_has_every_part_in_order(figure: dict[str, Any], tmp_path: Path) -> None:
+    page = render_report([figure])
+    outline = Outline(page)
+    assert [heading.strip() for heading in outline.headings] == [
+        "What these runs show",
+        "The ratio's discount figure-1-left · small",
+        "MinAtar/Breakout-v1",
+        "Learned ratio",
+        "Highest c",
+        "Invariants of the ratio",
+        "Diverged runs",
+        "Differences from the paper",
+        "The same in all runs",
+        "What differs",
+    ]
+    summary = [cell.strip() for cell in outline.cells[1]]
+    assert summary == [
+        "The ratio's discountfigure-1-left · small",
+        "Correcting beats dμ <as it is>.",
+        "✓ holds",
+        "1.00 (1.00 to 1.00)P(better) · corrected",
+    ]
+    text = text_of(page)
+    for key in ("paper", "found", "rule", "command"):
+        assert figure[key] in text, key
+    assert "corrected-seed1 (corrected): last measured at 20,000 updates" in text
+    assert all(hash in text for hash in figure["hashes"].values())
+    assert re.search(r"<ol>\s*<li>MinAtar instead of Atari.</li>", page)
+    assert page.count('class="frame"') == 6
+    assert "c = 2.75" in text
+
+
+def test_page_loads_nothing_and_escapes_everything(figure: dict[str, Any]) -> None:
+    evil = "</script><script>alert(1)</script><b onload='x'>\"&"
+    spots: list[tuple[Any, Any]] = []
+
+    def poison(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: poison(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [poison(item) for item in value]
+        kept = ("holds", "finished", "diverged", "violated", "unordered")
+        if isinstance(value, str) and value not in kept and not value.startswith("data:image"):
+            spots.append((value, evil))
+            return value + evil
+        return value
+
+    page = render_report([poison(figure)])
+    assert len(spots) > 50
+    Outline(page)
+    assert page.count("<script>") == 1  # Our own.
+    assert "alert(1)</script>" not in page
+    assert "<b onload" not in page
+    loads = re.findall(r'(?:src|href)="([^"#]*)"', page)
+    assert all(load.startswith("data:") for load in loads)
+    assert "http://" not in page.replace("http://www.w3.org", "")
+    assert "default-src 'none'" in page
+
+
+def test_verdicts_are_told_apart(figure: dict[str, Any]) -> None:
+    for verdict, shown in (
+        ("holds", '<span class="holds">✓ holds</span>'),
+        ("does not hold", '<span class="fails">✗ does not hold</span>'),
+        ("not enough data", '<span class="unsure">? not enough data</span>'),
+    ):
+        page = render_report([figure | {"verdict": verdict}])
+        assert page.count(shown) == 2
+        assert len(re.findall(r'<span class="(holds|fails|unsure)">[✓✗?]', page)) == 2
+
+
+def test_broken_invariants_are_one_row_a_run(figure: dict[str, Any]) -> None:
+    outline = Outline(render_report([figure]))
+    rows = [row for row in outline.cells if row[1:2] in (["violated"], ["unordered"])]
+    assert rows == [
+        ["corrected-seed1", "violated", "1 of 1", "5,000", "1.4", "0.2"],
+        ["corrected-seed0", "unordered", "2 of 3", "15,000", "1.1", "0.8"],
+    ]
+    assert "3 of 4 evaluations broke an invariant" in text_of(render_report([figure]))
+    good = [row for row in figure["invariants"] if row["state"] == "holds"]
+    page = text_of(render_report([figure | {"invariants": good}]))
+    assert "All hold: Eπ[c] ≥ Eμ[c] in each of 1 evaluations." in page
+    assert "there is nothing to check" in text_of(render_report([figure | {"invariants": []}]))
+
+
+def test_empty_lists_leave_a_whole_page(figure: dict[str, Any]) -> None:
+    names = ("panels", "histograms", "galleries", "invariants", "differences")
+    bare = figure | {name: [] for name in names} | {"table": {"columns": [], "rows": []}}
+    bare |= {"alias": None, "hashes": {}}
+    outline = Outline(render_report([bare]))
+    assert [heading.strip() for heading in outline.headings] == [
+        "What these runs show",
+        "The ratio's discount discount-sweep · small",
+        "Invariants of the ratio",
+        "Diverged runs",
+    ]
+    assert "neither a figure nor a run" in render_report([])
+
+
+def test_a_run_that_diverged_at_once_is_listed(figure: dict[str, Any]) -> None:
+    figure["panels"][0]["arms"][1]["runs"][1] |= {"x": [], "y": []}
+    text = text_of(render_report([figure]))
+    assert "corrected-seed1 (corrected): before it was first measured" in text
+
+
+def test_configuration_is_split_into_common_and_differing(figure: dict[str, Any]) -> None:
+    page = render_report([figure])
+    assert "<dt>discount</dt><dd>0.99</dd>" in page
+    assert "<dt>learn_ratio</dt><dd>yes</dd>" in page
+    rows = [row for row in Outline(page).cells if row[0] == "corrected-seed2"]
+    assert rows == [["corrected-seed2", "corrected", "2"]]
+
+
+def points(svg: str, kind: str) -> list[list[tuple[float, float]]]:
+    found = re.findall(rf'class="{kind}"[^>]* points="([^"]*)"', svg)
+    return [[(float(x), float(y)) for x, y in (p.split(",") for p in s.split())] for s in found]
+
+
+def test_curves_end_with_a_cross_where_a_run_diverged(figure: dict[str, Any]) -> None:
+    panel = figure["panels"][0]
+    chart = draw_curves(panel, ["plain", "corrected"])
+    x = Axis(low=0.0, high=60_000.0, start=52.0, end=424.0)
+    runs = points(chart.svg, "run")
+    assert [len(run) for run in runs] == [13, 13, 13, 13, 5, 13]
+    assert runs[4][-1][0] == pytest.approx(x.place(20_000), abs=0.1) == pytest.approx(176.0)
+    (cross,) = re.findall(r'class="diverged" d="M([\d.]+) ([\d.]+)l10', chart.svg)
+    assert (float(cross[0]) + 5, float(cross[1]) + 5) == pytest.approx(runs[4][-1], abs=0.11)
+    # Higher scores are further up, that is at smaller pixels.
+    middles = points(chart.svg, "middle")
+    assert middles[1][-1][1] < middles[0][-1][1]
+    assert len(points(chart.svg, "band")[0]) == 26
+    assert [entry["label"] for entry in chart.legend] == ["plain", "corrected", "random policy"]
+
+
+def test_an_arm_has_one_color_in_all_panels(figure: dict[str, Any]) -> None:
+    panel = figure["panels"][0]
+    figure["panels"].append(panel | {"arms": panel["arms"][1:], "title": "second"})
+    data = [
+        json.loads(part) for part in re.findall(r'json">(.*?)</script>', render_report([figure]))
+    ]
+    colors = [{arm["label"]: arm["color"] for arm in chart["arms"]} for chart in data[:2]]
+    assert colors[0]["corrected"] == colors[1]["corrected"] != colors[0]["plain"]
+
+
+def test_values_that_explode_get_a_logarithmic_axis(figure: dict[str, Any]) -> None:
+    panel = figure["panels"][0] | {"lines": []}
+    arm = panel["arms"][0] | {"x": [0, 1, 2], "runs": []}
+    panel["arms"] = [arm | {name: [0.1, 10.0, 1000.0] for name in ("middle", "low", "high")}]
+    chart = draw_curves(panel, ["plain"])
+    assert chart.data["y"]["log"]
+    assert "score (logarithmic)" in chart.svg
+    heights = [y for _, y in points(chart.svg, "middle")[0]]
+    assert heights[0] - heights[1] == pytest.approx(heights[1] - heights[2], abs=0.2)
+    panel["arms"] = [arm | {name: [-0.1, 10.0, 1000.0] for name in ("middle", "low", "high")}]
+    assert not draw_curves(panel, ["plain"]).data["y"]["log"]
+
+
+def test_histogram_bars_are_as_high_as_their_counts() -> None:
+    histogram = {"title": "t", "x": "c(s)", "text": "", "edges": [0, 1, 2, 4], "counts": [10, 0, 5]}
+    bars = re.findall(
+        r'class="bar" x="([\d.]+)" y="[\d.]+" width="([\d.]+)" height="([\d.]+)"',
+        draw_histogram(histogram).svg,
+    )
+    assert len(bars) == 2
+    assert float(bars[0][2]) == pytest.approx(2 * float(bars[1][2]), abs=0.2)
+    assert float(bars[1][1]) + 0.4 == pytest.approx(2 * (float(bars[0][1]) + 0.4), abs=0.05)
+
+
+def test_same_input_same_page(figure: dict[str, Any]) -> None:
+    assert render_report([figure]) == render_report([json.loads(json.dumps(figure))])
+
+
+def test_plain_runs_get_their_own_section(
+    figure: dict[str, Any], new_run: Callable[..., RunFolder], tmp_path: Path
+) -> None:
+    runs = [new_run(tmp_path / f"r{seed}", seed=seed, diverged=seed == 1) for seed in range(3)]
+    runs.append(new_run(tmp_path / "other", ratio_discount=0.9, ordered=False))
+    assert "scale smoke" not in render_report([], runs)
+    page = render_report([figure], runs)
+    outline = Outline(page)
+    assert "Runs without a figure" in outline.headings
+    rows = [row for row in outline.cells if row[0].startswith(str(tmp_path))]
+    assert [row[2] for row in rows[:4]] == ["c51-corrected, ratio_discount 0.99"] * 3 + [
+        "c51-corrected, ratio_discount 0.9"
+    ]
+    assert rows[1][4:] == ["divergedthe loss is not finite", "150 of 300", "1.5"]
+    assert rows[2][4:] == ["finished", "300 of 300", "3.5"]
+    assert rows[4][1:3] == ["unordered", "3 of 3"]
+    data = [json.loads(part) for part in re.findall(r'json">(.*?)</script>', page)][2:]
+    assert [chart["y"]["label"] for chart in data] == [
+        "score",
+        "mean c over the data",
+        "mean c in episodes of π",
+    ]
+    arm = data[0]["arms"][0]
+    # Seeds 0, 1 and 2 score 0, 1, 2 at first; from 200 updates on seed 1 is missing.
+    assert arm["x"] == [0, 100, 200, 300]
+    assert arm["middle"] == [1.0, 1.5, 2.0, 2.5]
+    assert arm["low"][2:] == [1.0, 1.5]
+    assert [len(run["x"]) for run in arm["runs"]] == [4, 2, 4]
+
+
+def test_sources_are_found_once_and_shared_runs_belong_to_their_figure(
+    figure: dict[str, Any], new_run: Callable[..., RunFolder], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    for folder in ("sweep", "again"):
+        (out / folder).mkdir(parents=True)
+    (out / "sweep" / "figure.json").write_text(json.dumps(figure))
+    new_run(out / "runs" / "plain-seed0")  # The figure names it.
+    new_run(out / "sweep" / "inner" / "unnamed")  # It lies in the figure's folder.
+    new_run(out / "runs" / "mine")
+    new_run(tmp_path / "elsewhere" / "plain-seed0")  # Named alike, but of another path.
+    figures, runs = find_sources([out, out / "sweep", tmp_path / "elsewhere"])
+    assert figures == [figure]
+    found = [str(run.path.relative_to(tmp_path)) for run in runs]
+    assert found == ["out/runs/mine", "elsewhere/plain-seed0"]
+    with pytest.raises(InputError, match=r"neither a figure.json nor a run under .*again"):
+        find_sources([out / "again"])
+    with pytest.raises(InputError, match="is no folder"):
+        find_sources([tmp_path / "nowhere"])
+    with pytest.raises(InputError, match=r"must end in \.html, but it is page\.pdf"):
+        write_report(figures, runs, Path("page.pdf"))
+
+
+def changed(figure: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
+    spot: Any = figure
+    *way, last = (int(key) if key.isdigit() else key for key in path.split("/"))
+    for key in way:
+        spot = spot[key]
+    if value is KeyError:
+        del spot[last]
+    else:
+        spot[last] = value
+    return figure
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("claim", KeyError, "the figure lacks the key 'claim'"),
+        ("clam", "x", "the figure has the unknown key 'clam'; it may have name, alias"),
+        (
+            "verdict",
+            "maybe",
+            "verdict must be one of holds, does not hold, not enough data, but it",
+        ),
+        ("panels/0/arms/1/middle", KeyError, "panels[0].arms[1] lacks the key 'middle'"),
+        ("panels/0/arms/1/low", [0.0], "panels[0].arms[1] has lists of lengths that do not match"),
+        ("panels/0/arms/0/runs/2/y/0", None, "panels[0].arms[0].runs[2].y[0] must be a finite"),
+        ("panels/0/arms/0/runs/2/y", [1.0], "panels[0].arms[0].runs[2] has lists of lengths"),
+        ("panels/0/arms/0/runs/2/status", "lost", "must be one of finished, diverged, but it is"),
+        ("invariants/0/mean_ratio", float("nan"), "mean_ratio must be a finite number, but it is"),
+        ("histograms/0/counts", [1], "histograms[0] has lists of lengths that do not match"),
+        ("galleries/0/frames/0/uri", "http://x/y.png", "must begin with data:image/"),
+        ("table/rows/0", ["one"], "table.rows[0] has lists of lengths that do not match"),
+        ("table/rows/0/1", 2.0, "table.rows[0][1] must be text, but it is 2.0"),
+        ("differences", "none", "differences must be a list, but it is 'none'"),
+        ("hashes", [], "hashes must be an object, but it is []"),
+        ("alias", 3, "alias must be text, but it is 3"),
+    ],
+)
+def test_a_figure_that_breaks_the_contract_is_refused(
+    figure: dict[str, Any], path: str, value: Any, message: str, tmp_path: Path
+) -> None:
+    place = tmp_path / "figure.json"
+    place.write_text(json.dumps(figure))
+    assert read_figure(place) == figure
+    place.write_text(json.dumps(changed(figure, path, value)))
+    with pytest.raises(InputError) as refused:
+        read_figure(place)
+    said = str(refused.value)
+    assert said.startswith(f"{place}: ")
+    assert message in said
+    assert "\n" not in said
+
+
+def test_a_file_that_is_no_json_is_refused(tmp_path: Path) -> None:
+    place = tmp_path / "figure.json"
+    for text, message in (("{", "cannot be read"), ("[]", "the figure must be an object")):
+        place.write_text(text)
+        with pytest.raises(InputError, match=message):
+            read_figure(place)
