@@ -24,6 +24,9 @@ Start here:
   covshift train MinAtar/Breakout-v1 --preset c51-corrected --scale smoke --out out/run
                                       learn to act from another policy's data; resume, evaluate, watch
   covshift runs list out              the runs that are there
+  covshift experiments                every figure of the paper, and ours: claim and cost
+  covshift reproduce figure-1-left --scale smoke --out out/figures
+                                      data, runs, figure and page of one of them; covshift report joins them
   covshift train --help               what a command does and what can be set
 
 covshift --version prints the version. The documentation is in docs/, the README starts it."""
@@ -41,6 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from covshift.cli.data import Data
     from covshift.cli.demo import Demo
     from covshift.cli.report import Report
+    from covshift.cli.reproduce import Experiments, Reproduce
     from covshift.cli.theory import Theory
     from covshift.cli.train import Evaluate, Resume, Runs, Train, Watch, parse_train
 
@@ -51,6 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "evaluate": Evaluate,
         "watch": Watch,
         "runs": Runs,
+        "experiments": Experiments,
+        "reproduce": Reproduce,
         "collect": Collect,
         "data": Data,
         "report": Report,

@@ -68,7 +68,7 @@ class Reproduce:
 
         from covshift.experiments.experiment import named_experiment
         from covshift.experiments.reproduction import local_engine, ray_engine, reproduce
-        from covshift.report.figures_page import write_report
+        from covshift.report.sources import find_sources, write_report
 
         console = Console()
         engine = local_engine(self.workers)
@@ -87,5 +87,5 @@ class Reproduce:
             console=console,
         )
         page = figure.with_name("index.html")
-        write_report([figure.parent], page)
+        write_report(*find_sources([figure.parent]), page)
         print(f"The figure: {figure}. The page: {page}")
