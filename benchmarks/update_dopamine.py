@@ -50,7 +50,7 @@ def main() -> None:
     for step in range(700):
         frame = rng.integers(0, 255, (84, 84, 1), dtype=np.uint8)
         agent._record_observation(frame)
-        agent._store_transition(agent._observation[..., 0], step % 6, 0.0, step % 100 == 99)
+        agent._store_transition(agent._observation, step % 6, 0.0, step % 100 == 99)
     for _ in range(3):
         agent._train_step()
     print("ready", flush=True)

@@ -1,0 +1,163 @@
+"""Every experiment at the smallest size, end to end, and what the analyses make of runs."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from covshift.cli.main import main
+from covshift.config.presets import SCALES, make_config
+from covshift.errors import InputError
+from covshift.experiments.experiment import find_experiments, named_experiment
+from covshift.experiments.frames.analysis import returns_so_far
+from covshift.experiments.reproduction import local_engine, reproduce, run_name
+from covshift.experiments.results import judge
+from covshift.report.statistics import Estimate
+
+ALIASES = {
+    "figure-1-left": "ratio_discount",
+    "figure-1-right": "normalization",
+    "figure-2": "games",
+    "figure-3": "auxiliary",
+    "figure-4": "mean_ratio",
+    "figure-5": "frames",
+    "figure-6": "normalization",
+    "figure-7": "frames",
+    "figure-8": "frames",
+}
+
+
+def test_every_figure_of_the_paper_has_its_experiment() -> None:
+    assert {alias: named_experiment(alias).name for alias in ALIASES} == ALIASES
+    assert set(find_experiments()) == {*ALIASES.values(), "weighting", "reweighting", "replay_size"}
+    with pytest.raises(InputError, match="there is no experiment 'figure-9'; did you mean figure-"):
+        named_experiment("figure-9")
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_runs_that_differ_have_names_that_differ(scale: str) -> None:
+    names: dict[str, Any] = {}
+    for experiment in find_experiments().values():
+        for config in experiment.configs(scale, 2).values():
+            assert names.setdefault(run_name(config), config) == config
+    assert run_name(make_config("MinAtar/Breakout-v1", ratio_discount=0.9)) == (
+        "Breakout+c51-corrected+ratio_discount-0.9+small+seed0"
+    )
+
+
+def test_arms_are_the_papers() -> None:
+    sweep = named_experiment("figure-1-left").configs("paper", 1)
+    assert {config.env for config in sweep.values()} == {"ALE/Pong-v5"}
+    corrected = [config for config in sweep.values() if config.preset == "c51-corrected"]
+    found = {(c.ratio.ratio_discount, c.ratio.ratio_loss_weight) for c in corrected}
+    assert found == {(g, e) for g in (0.9, 0.99, 0.999, 0.9999) for e in (0.02, 0.002)}
+    games = named_experiment("figure-2").configs("paper", 3)
+    assert len(games) == 5 * 3 * 3
+    assert {c.optimization.target_period for c in games.values() if c.preset == "c51"} == {
+        1000,
+        8000,
+    }
+    line = [
+        c
+        for c in named_experiment("figure-3").configs("paper", 1).values()
+        if c.preset == "c51-corrected"
+    ]
+    assert {(c.ratio.ratio_discount, c.ratio.ratio_loss_weight) for c in line} == {(0.999, 0.002)}
+    weights = named_experiment("figure-1-right").configs("paper", 1).values()
+    assert sorted(c.ratio.normalization_weight for c in weights if c.preset != "c51") == [
+        0,
+        1e-3,
+        1e-2,
+        0.1,
+        1,
+    ]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("reproduced")
+
+
+@pytest.mark.parametrize(
+    "name", list(dict.fromkeys([*ALIASES.values(), "weighting", "reweighting", "replay_size"]))
+)
+def test_experiments_run_end_to_end(
+    name: str, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["reproduce", name, "--scale", "smoke", "--out", str(place)])
+    assert "The page:" in capsys.readouterr().out
+    figure = json.loads((place / name / "figure.json").read_text())
+    assert figure["verdict"] in ("holds", "does not hold", "not enough data")
+    assert figure["command"] == f"covshift reproduce {name} --scale smoke --out {place}"
+    assert figure["table"]["rows"]
+    assert figure["panels"] or figure["galleries"]
+    assert (place / name / "index.html").read_text().startswith("<!doctype html>")
+    rows = (place / name / "runs.csv").read_text().splitlines()
+    experiment = named_experiment(name)
+    runs = len(experiment.configs("smoke", 1))
+    assert len(rows) == 1 + runs * 11
+
+
+def test_shared_runs_are_run_once_and_reports_join(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("figure-1-left", "figure-4"):
+        main(["reproduce", name, "--scale", "smoke", "--out", str(place)])
+    said = capsys.readouterr().out
+    main(["reproduce", "figure-4", "--scale", "smoke", "--out", str(place)])
+    assert "runs to do" not in capsys.readouterr().out
+    assert "The page:" in said
+    main(["report", str(place), "--out", str(place / "all.html")])
+    text = (place / "all.html").read_text()
+    assert "mean ratio under the learned policy" in text
+
+
+def test_a_failed_run_is_reported_and_nothing_is_lost(tmp_path: Path) -> None:
+    def engine(jobs: Any, runtime: Any, watch: Callable[[list[int]], None]) -> dict[int, str]:
+        return {0: "out of luck"}
+
+    with pytest.raises(
+        InputError, match="5 of 5 runs are not over; the same command tries them again"
+    ):
+        reproduce(
+            named_experiment("figure-1-left"),
+            "smoke",
+            tmp_path,
+            seeds=None,
+            engine=engine,
+            command="",
+            console=Console(),
+        )
+    with pytest.raises(InputError, match="workers must be at least 1"):
+        local_engine(0)
+    with pytest.raises(InputError, match="seeds must be at least 1"):
+        reproduce(
+            named_experiment("figure-2"),
+            "smoke",
+            tmp_path,
+            seeds=0,
+            engine=engine,
+            command="",
+            console=Console(),
+        )
+
+
+def test_verdicts_follow_their_rule() -> None:
+    sure, worse, unsure = Estimate(0.9, 0.6, 1.0), Estimate(0.1, 0.0, 0.4), Estimate(0.6, 0.3, 0.9)
+    assert judge([sure, sure]) == "holds"
+    assert judge([sure, worse]) == "does not hold"
+    assert judge([sure, unsure]) == "not enough data"
+
+
+def test_returns_so_far_start_anew_with_each_episode(toy_store: Any) -> None:
+    found = returns_so_far(toy_store)
+    total = 0.0
+    for row in range(len(toy_store)):
+        total = 0.0 if toy_store.columns["is_initial"][row] else total
+        total += float(toy_store.columns["reward"][row])
+        assert found[row] == pytest.approx(total, abs=1e-4)
+    assert np.isfinite(found).all()
