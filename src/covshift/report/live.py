@@ -12,6 +12,7 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.progress_bar import ProgressBar
 from rich.table import Table
+from rich.text import Text
 
 from covshift.records import Row, RunFolder
 
@@ -97,11 +98,11 @@ class TrainingView:
         return " · ".join(part for part in (head, *shown, f"{rate:,.1f}/s", left) if part)
 
     def _draw(self) -> Group:
-        table = Table(title=self._label, title_justify="left", show_header=False, box=None)
+        table = Table(show_header=False, box=None)
         for name, (label, text, meaning) in _SHOWN.items():
             if name in self._newest:
-                table.add_row(label, text.format(self._newest[name]), f"[dim]{meaning}[/dim]")
-        return Group(table, self._progress)
+                table.add_row(label, text.format(self._newest[name]), Text(meaning, style="dim"))
+        return Group(Text(self._label, style="bold"), table, self._progress)
 
 
 @final
@@ -156,15 +157,13 @@ class SweepView:
                     self._console.print(line, highlight=False, soft_wrap=True)
             return
         over = sum(state["status"] in ("finished", "diverged") for state in status)
-        table = Table(title=f"{over}/{len(status)} runs · {head}", title_justify="left", box=None)
-        for column in ("run", "updates", ""):
-            table.add_column(column, justify="left")
+        table = Table(box=None, show_header=False)
         for place in sorted(running):
             total = self._totals[place]
             update = int(status[place]["update"])
             bar = ProgressBar(total=total, completed=update, width=30)
             table.add_row(self._names[place], f"{update:,}/{total:,}", bar)
-        self._live.update(table)
+        self._live.update(Group(Text(f"{over}/{len(status)} runs · {head}"), table))
 
 
 def _clock(seconds: float) -> str:
