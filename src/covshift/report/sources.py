@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 from covshift.errors import InputError
 from covshift.records import RunFolder, find_runs
 from covshift.report.figure_file import Figure, find_figures, read_figure
-from covshift.report.figures_page import render_report
 
 
-def find_sources(paths: Iterable[Path]) -> tuple[list[Figure], list[RunFolder]]:
+class Sources(NamedTuple):
+    """Figures, and runs that no figure shows."""
+
+    figures: list[Figure]
+    runs: list[RunFolder]
+
+
+def find_sources(paths: Iterable[Path]) -> Sources:
     """Every figure, and every run that no figure shows.
 
     A figure shows the runs that it names, of those under the same path, and the runs that lie in its own folder.
@@ -41,22 +48,8 @@ def find_sources(paths: Iterable[Path]) -> tuple[list[Figure], list[RunFolder]]:
     if not figures and not runs:
         where = ", ".join(map(str, paths))
         raise InputError(f"there is neither a figure.json nor a run under {where}")
-    return list(figures.values()), [run for place, run in runs.items() if place not in shown]
-
-
-def write_report(figures: Sequence[Figure], runs: Sequence[RunFolder], out: Path) -> None:
-    """Writes the page, whole or not at all.
-
-    Raises:
-        InputError: the page's name does not end in .html.
-    """
-    if out.suffix.lower() not in (".html", ".htm"):
-        raise InputError(f"the page must end in .html, but it is {out}")
-    page = render_report(figures, runs)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    partial = out.with_suffix(".partial")
-    partial.write_text(page, encoding="utf-8")
-    partial.replace(out)
+    plain = [run for place, run in runs.items() if place not in shown]
+    return Sources(list(figures.values()), plain)
 
 
 def _run_names(figure: Figure) -> set[str]:
