@@ -19,7 +19,7 @@ class Sources(NamedTuple):
 
 
 def find_sources(paths: Iterable[Path]) -> Sources:
-    """Every figure, and every run that no figure shows.
+    """Every figure, in the paper's order, and every run that no figure shows.
 
     A figure shows the runs that it names, of those under the same path, and the runs that lie in its own folder.
 
@@ -48,8 +48,9 @@ def find_sources(paths: Iterable[Path]) -> Sources:
     if not figures and not runs:
         where = ", ".join(map(str, paths))
         raise InputError(f"there is neither a figure.json nor a run under {where}")
+    ordered = sorted(figures.values(), key=lambda figure: (figure["alias"] or "~", figure["name"]))
     plain = [run for place, run in runs.items() if place not in shown]
-    return Sources(list(figures.values()), plain)
+    return Sources(ordered, plain)
 
 
 def _run_names(figure: Figure) -> set[str]:
