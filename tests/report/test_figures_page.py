@@ -11,8 +11,8 @@ from covshift.errors import InputError
 from covshift.records import RunFolder
 from covshift.report.charts import Axis, draw_curves, draw_histogram
 from covshift.report.figure_file import read_figure
-from covshift.report.figures_page import render_report, write_report
-from covshift.report.sources import find_sources
+from covshift.report.figures_page import render_report
+from covshift.report.sources import find_sources, write_report
 
 VOID = {"meta", "link", "img", "br", "input", "hr"}
 
@@ -283,7 +283,7 @@ def test_sources_are_found_once_and_shared_runs_belong_to_their_figure(
     with pytest.raises(InputError, match="is no folder"):
         find_sources([tmp_path / "nowhere"])
     with pytest.raises(InputError, match=r"must end in \.html, but it is page\.pdf"):
-        write_report([out], Path("page.pdf"))
+        write_report(figures, runs, Path("page.pdf"))
 
 
 def test_figures_come_in_the_order_of_the_paper(figure: dict[str, Any], tmp_path: Path) -> None:

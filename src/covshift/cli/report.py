@@ -24,9 +24,10 @@ class Report:
 
     def run(self) -> None:
         """Writes the page and says where it is."""
-        from covshift.report.figures_page import write_report
+        from covshift.report.sources import find_sources, write_report
 
-        figures, runs = write_report(self.paths, self.out)
+        figures, runs = find_sources(self.paths)
+        write_report(figures, runs, self.out)
         parts = [(len(figures), "figure"), (len(runs), "run")]
         said = " and ".join(f"{count} {word}{'' if count == 1 else 's'}" for count, word in parts)
         print(f"{said}{' without one' if figures else ''}. The page: {self.out}")

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
-from covshift.errors import InputError
 from covshift.records import RunFolder
 from covshift.report.charts import draw_curves, draw_histogram, say
 from covshift.report.figure_file import Figure, check_figure
 from covshift.report.page import render
 from covshift.report.plain_runs import describe_runs
-from covshift.report.sources import Sources, find_sources
 from covshift.version import __version__
 
 _COUNTS = ("runs", "seeds", "diverged")
@@ -55,30 +52,6 @@ def render_report(figures: Sequence[Figure], runs: Sequence[RunFolder] = ()) -> 
         },
         version=__version__,
     )
-
-
-def write_report(paths: Iterable[Path], out: Path) -> Sources:
-    """Writes the page of all figures and runs under some folders, whole or not at all.
-
-    Args:
-        paths: folders.
-        out: the page.
-
-    Returns:
-        What is on it.
-
-    Raises:
-        InputError: the page's name does not end in .html; or see `find_sources`.
-    """
-    if out.suffix.lower() not in (".html", ".htm"):
-        raise InputError(f"the page must end in .html, but it is {out}")
-    sources = find_sources(paths)
-    page = render_report(sources.figures, sources.runs)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    partial = out.with_suffix(".partial")
-    partial.write_text(page, encoding="utf-8")
-    partial.replace(out)
-    return sources
 
 
 def _headline(table: dict[str, Any]) -> dict[str, str] | None:

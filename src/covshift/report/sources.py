@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from covshift.errors import InputError
 from covshift.records import RunFolder, find_runs
 from covshift.report.figure_file import Figure, find_figures, read_figure
+from covshift.report.figures_page import render_report
 
 
 class Sources(NamedTuple):
@@ -51,6 +52,21 @@ def find_sources(paths: Iterable[Path]) -> Sources:
     ordered = sorted(figures.values(), key=lambda figure: (figure["alias"] or "~", figure["name"]))
     plain = [run for place, run in runs.items() if place not in shown]
     return Sources(ordered, plain)
+
+
+def write_report(figures: Sequence[Figure], runs: Sequence[RunFolder], out: Path) -> None:
+    """Writes the page, whole or not at all.
+
+    Raises:
+        InputError: the page's name does not end in .html.
+    """
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"the page must end in .html, but it is {out}")
+    page = render_report(figures, runs)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    partial = out.with_suffix(".partial")
+    partial.write_text(page, encoding="utf-8")
+    partial.replace(out)
 
 
 def _run_names(figure: Figure) -> set[str]:
