@@ -134,7 +134,12 @@ def test_broken_invariants_are_one_row_a_run(figure: dict[str, Any]) -> None:
         ["corrected-seed1", "violated", "1 of 1", "5,000", "1.4", "0.2"],
         ["corrected-seed0", "unordered", "2 of 3", "15,000", "1.1", "0.8"],
     ]
-    assert "3 of 4 evaluations broke an invariant" in text_of(render_report([figure]))
+    said = "Of 4 evaluations 1 violated an invariant and 2 were unordered"
+    assert said in text_of(render_report([figure]))
+    many = [figure["invariants"][3] | {"run": f"run{k}"} for k in range(9)]
+    page = render_report([figure | {"invariants": many}])
+    assert "<summary>9 rows, violated ones first</summary>" in page
+    Outline(page)
     good = [row for row in figure["invariants"] if row["state"] == "holds"]
     page = text_of(render_report([figure | {"invariants": good}]))
     assert "All hold: Eπ[c] ≥ Eμ[c] in each of 1 evaluations." in page
@@ -279,6 +284,15 @@ def test_sources_are_found_once_and_shared_runs_belong_to_their_figure(
         find_sources([tmp_path / "nowhere"])
     with pytest.raises(InputError, match=r"must end in \.html, but it is page\.pdf"):
         write_report(figures, runs, Path("page.pdf"))
+
+
+def test_figures_come_in_the_order_of_the_paper(figure: dict[str, Any], tmp_path: Path) -> None:
+    named = (("a", None), ("b", "figure-2"), ("c", "figure-1-left"), ("d", "figure-1-right"))
+    for name, alias in named:
+        (tmp_path / name).mkdir()
+        text = json.dumps(figure | {"name": name, "alias": alias})
+        (tmp_path / name / "figure.json").write_text(text)
+    assert [found["name"] for found in find_sources([tmp_path]).figures] == ["c", "d", "b", "a"]
 
 
 def changed(figure: dict[str, Any], path: str, value: Any) -> dict[str, Any]:

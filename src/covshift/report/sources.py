@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from covshift.errors import InputError
 from covshift.records import RunFolder, find_runs
@@ -11,8 +12,15 @@ from covshift.report.figure_file import Figure, find_figures, read_figure
 from covshift.report.figures_page import render_report
 
 
-def find_sources(paths: Iterable[Path]) -> tuple[list[Figure], list[RunFolder]]:
-    """Every figure, and every run that no figure shows.
+class Sources(NamedTuple):
+    """Figures, and runs that no figure shows."""
+
+    figures: list[Figure]
+    runs: list[RunFolder]
+
+
+def find_sources(paths: Iterable[Path]) -> Sources:
+    """Every figure, in the paper's order, and every run that no figure shows.
 
     A figure shows the runs that it names, of those under the same path, and the runs that lie in its own folder.
 
@@ -41,7 +49,9 @@ def find_sources(paths: Iterable[Path]) -> tuple[list[Figure], list[RunFolder]]:
     if not figures and not runs:
         where = ", ".join(map(str, paths))
         raise InputError(f"there is neither a figure.json nor a run under {where}")
-    return list(figures.values()), [run for place, run in runs.items() if place not in shown]
+    ordered = sorted(figures.values(), key=lambda figure: (figure["alias"] or "~", figure["name"]))
+    plain = [run for place, run in runs.items() if place not in shown]
+    return Sources(ordered, plain)
 
 
 def write_report(figures: Sequence[Figure], runs: Sequence[RunFolder], out: Path) -> None:
