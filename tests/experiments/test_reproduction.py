@@ -148,9 +148,10 @@ def test_a_failed_run_is_reported_and_nothing_is_lost(tmp_path: Path) -> None:
 
 def test_verdicts_follow_their_rule() -> None:
     sure, worse, unsure = Estimate(0.9, 0.6, 1.0), Estimate(0.1, 0.0, 0.4), Estimate(0.6, 0.3, 0.9)
-    assert judge([sure, sure]) == "holds"
-    assert judge([sure, worse]) == "does not hold"
-    assert judge([sure, unsure]) == "not enough data"
+    assert judge([sure, sure], 3) == "holds"
+    assert judge([sure, worse], 3) == "does not hold"
+    assert judge([sure, unsure], 3) == "not enough data"
+    assert judge([sure, sure], 2) == judge([worse], 2) == "not enough data"
 
 
 def test_returns_so_far_start_anew_with_each_episode(toy_store: Any) -> None:

@@ -24,6 +24,9 @@ from covshift.report.statistics import (
 LAST = 3
 """Evaluations that a final score is the mean of."""
 
+FEWEST_SEEDS = 3
+"""Fewer say nothing."""
+
 SEED = 0
 """Of every bootstrap."""
 
@@ -49,6 +52,11 @@ class Results:
     def games(self) -> list[str]:
         """Environments."""
         return list(self.experiment.games[self.scale])
+
+    @property
+    def seeds(self) -> int:
+        """Runs of each arm in each game."""
+        return len({seed for _, _, seed in self.runs})
 
     @property
     def arms(self) -> list[Arm]:
@@ -170,15 +178,16 @@ def column_of(run: RunFolder, column: str) -> tuple[NDArray[np.float64], NDArray
     return points.reshape(-1, 2)[:, 0], points.reshape(-1, 2)[:, 1]
 
 
-def judge(estimates: Sequence[Estimate]) -> str:
+def judge(estimates: Sequence[Estimate], seeds: int) -> str:
     """Holds if every arm is surely better, does not if one is surely worse, else not enough data.
 
     Args:
         estimates: of the probability that an arm beats its baseline.
+        seeds: of each arm; fewer than three say nothing.
     """
-    if all(estimate.low > 0.5 for estimate in estimates):
+    if seeds >= FEWEST_SEEDS and all(estimate.low > 0.5 for estimate in estimates):
         return "holds"
-    if any(estimate.high < 0.5 for estimate in estimates):
+    if seeds >= FEWEST_SEEDS and any(estimate.high < 0.5 for estimate in estimates):
         return "does not hold"
     return "not enough data"
 

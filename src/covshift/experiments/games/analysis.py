@@ -22,7 +22,7 @@ def analyze(results: Results) -> dict[str, Any]:
         estimate = improvement_estimate(ours, theirs, np.random.default_rng(SEED))
         each.append(f"{game}: {say(estimate)}")
     return {
-        "verdict": judge([over_all]),
+        "verdict": judge([over_all], results.seeds),
         "found": (
             f"Probability that the corrected agent beats no correction: {say(over_all)} over all games; "
             f"{'; '.join(each)}."

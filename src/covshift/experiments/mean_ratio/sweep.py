@@ -17,7 +17,8 @@ EXPERIMENT = Experiment(
     ),
     rule=(
         "The value of a run is its mean of E_π[c] over the last 3 evaluations. The claim holds if the interquartile "
-        "means fall strictly with γ̂, does not hold if they rise strictly, and else the data do not say."
+        "mean of the largest γ̂ is below that of the smallest with 95 % bootstrap intervals that do not overlap, does "
+        "not hold if it is above with such intervals, and else the data do not say; fewer than three seeds say nothing."
     ),
     games=ONE_GAME,
     arms={"paper": ARMS, "small": ARMS, "smoke": ARMS},

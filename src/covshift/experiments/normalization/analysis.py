@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from covshift.experiments.results import Results, say
+from covshift.experiments.results import FEWEST_SEEDS, Results, say
 
 BASELINE = "no correction"
 
@@ -27,9 +27,10 @@ def analyze(results: Results) -> dict[str, Any]:
     helps = any(estimate.low > 0.5 for estimate in small)
     harms = all(estimate.high < 0.5 for estimate in small)
     verdict = "not enough data"
-    if helps and diverged[largest]:
+    enough = results.seeds >= FEWEST_SEEDS
+    if enough and helps and diverged[largest]:
         verdict = "holds"
-    elif harms and not any(diverged.values()):
+    elif enough and harms and not any(diverged.values()):
         verdict = "does not hold"
     said = "; ".join(
         f"{label}: {say(estimate)}, {diverged[label]} diverged"

@@ -17,8 +17,7 @@ EXPERIMENT = Experiment(
     ),
     rule=RULE
     + "The claim holds if a weight in (0, 0.01] has an interval above ½ and a run with weight 1 diverged; it does "
-    "not hold if both fail with intervals below ½ or no run diverged at all while none improved; else the data do "
-    "not say.",
+    "not hold if all of these have intervals below ½ and no run diverged; else the data do not say.",
     games=ONE_GAME,
     arms=every_scale(
         (

@@ -25,7 +25,7 @@ def analyze(results: Results) -> dict[str, Any]:
     ]
     said = "; ".join(f"{label}: {say(estimate)}" for label, estimate in better.items())
     return {
-        "verdict": judge(judged),
+        "verdict": judge(judged, results.seeds),
         "found": f"Probability of beating no correction: {said}.",
         "table": results.score_table(BASELINE),
         "panels": results.score_panels(),

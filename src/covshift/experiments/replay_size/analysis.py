@@ -15,7 +15,7 @@ def analyze(results: Results) -> dict[str, Any]:
     better = results.improvement(FULL, "a part")
     labels = [arm.label for arm in results.arms if arm.preset != "c51"]
     return {
-        "verdict": judge([better]),
+        "verdict": judge([better], results.seeds),
         "found": f"P(all data beat a part) = {say(better)}.",
         "table": results.score_table(FULL),
         "panels": [

@@ -14,7 +14,7 @@ def analyze(results: Results) -> dict[str, Any]:
     """Learning curves, and P(resampling beats reweighting)."""
     better = results.improvement(RESAMPLED, BASELINE)
     return {
-        "verdict": judge([better]),
+        "verdict": judge([better], results.seeds),
         "found": f"P(resampling beats reweighting) = {say(better)}.",
         "table": results.score_table(BASELINE),
         "panels": results.score_panels(),

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from covshift.experiments.results import LAST, Results, column_of, say
+from covshift.experiments.results import FEWEST_SEEDS, LAST, Results, column_of, say
 
 BASELINE = "uniform (paper)"
 
@@ -27,9 +27,10 @@ def analyze(results: Results) -> dict[str, Any]:
 
     better = results.improvement("1/c", BASELINE)
     verdict = "not enough data"
-    if not unstable("prioritized") or unstable("1/c"):
+    enough = results.seeds >= FEWEST_SEEDS
+    if enough and (not unstable("prioritized") or unstable("1/c")):
         verdict = "does not hold"
-    elif better.high >= 0.5:
+    elif enough and better.high >= 0.5:
         verdict = "holds"
     said = "; ".join(
         f"{label}: squared error {ends[label]:.3g}, {diverged[label]} diverged" for label in ends
