@@ -25,7 +25,7 @@ def analyze(results: Results) -> dict[str, Any]:
         panels.append(panel)
     said = "; ".join(f"{label}: {say(estimate)}" for label, estimate in against.items())
     return {
-        "verdict": judge(list(against.values())),
+        "verdict": judge(list(against.values()), results.seeds),
         "found": f"Probability that the corrected agent beats each arm: {said}.",
         "table": results.score_table(BASELINE),
         "panels": panels,
