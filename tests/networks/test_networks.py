@@ -31,7 +31,7 @@ def test_nature_torso_is_the_plain_one_on_scaled_frames() -> None:
     x = frames.float() / 255.0
     x = F.relu(F.conv2d(x, torso.conv1.weight, torso.conv1.bias, stride=4))
     x = F.relu(F.conv2d(x, torso.conv2.weight, torso.conv2.bias, stride=2))
-    x = F.relu(F.conv2d(x, torso.conv3.weight, torso.conv3.bias)).flatten(1)
+    x = F.relu(F.conv2d(x, torso.conv3.weight, torso.conv3.bias)).permute(0, 2, 3, 1).flatten(1)
     assert torso.num_features == 3136
     torch.testing.assert_close(torso(frames), x, atol=1e-5, rtol=1e-4)
 
