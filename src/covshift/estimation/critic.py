@@ -67,14 +67,13 @@ def fit_critic(experience: Experience, question: Question) -> Critic:
     bordered = np.column_stack([system, moments.total / moments.count])
     inner = bordered.T @ bordered + question.ridge * np.diag(np.append(np.ones(size), 0.0))
     found = np.linalg.lstsq(inner, bordered.T @ (moments.reward / moments.count))[0]
-    theta, gain = found[:-1], float(found[-1])
+    theta, gain = np.asarray(found[:-1], dtype=np.float64), float(found[-1])
     back = float(moments.initial @ theta / moments.starts) if episodic else 0.0
     return Critic(theta, gain, gain, back)
 
 
 def _fit_table(experience: Experience, question: Question) -> Critic:
     model = EmpiricalModel.of(experience)
-    size = experience.features.size
     if not question.is_average:
         v = model.value(question.discount)
         q = model.q_values(v, question.discount)
@@ -86,10 +85,9 @@ def _fit_table(experience: Experience, question: Question) -> Critic:
     gain = float(d_pi @ model.r_pi)
     # (I - P̂_π) v = r̂_π - ĝ with d_π·v = 0: adding e d_πᵀ makes the matrix regular.
     matrix = np.eye(len(d_pi)) - as_dense(chain.p) + np.outer(np.ones(len(d_pi)), d_pi)
-    v = np.linalg.solve(matrix, model.r_pi - gain)
+    v = np.asarray(np.linalg.solve(matrix, model.r_pi - gain), dtype=np.float64)
     back = float(model.d_0 @ v) if semantics == "restart" else 0.0
     q = model.q_values(v, 1.0) - gain + model.end_share() * back
-    assert size >= len(v)
     return Critic(_spread(experience, model, q, v), gain, gain, back)
 
 

@@ -116,7 +116,7 @@ def projected_residual(problem: RatioProblem, function: RatioFunction) -> float:
         # Arrivals at states in which nothing was done have no weight in the norm.
         seen = total > 0
         return float(np.sqrt((error[seen] ** 2 / total[seen]).sum() / count))
-    return float(np.sqrt(max(error @ solve(gram, error), 0.0) / count))
+    return float(np.sqrt(max(float(error @ solve(gram, error)), 0.0) / count))
 
 
 def unsupported_mass(experience: Experience, mean_rho: float) -> float:

@@ -140,7 +140,7 @@ def _weighted_gram(experience: Experience, seen: NDArray[np.int64], beta: Vector
     starts = 0.0
     for sample in experience.samples():
         psi = pair_features(experience, sample)[0]
-        psi = sp.csr_array(psi[:, seen]) if sp.issparse(psi) else psi[:, seen]
+        psi = psi[:, seen]
         tau = np.maximum(psi @ beta, 0.0)
         total = total + as_dense(outer(psi, psi, sample.weight * tau))
         starts += float(sample.weight.sum())
@@ -148,9 +148,9 @@ def _weighted_gram(experience: Experience, seen: NDArray[np.int64], beta: Vector
 
 
 def _dense(matrix: Matrix, seen: NDArray[np.int64]) -> Dense:
-    if sp.issparse(matrix):
-        return np.asarray(sp.csr_array(matrix)[seen][:, seen].toarray())
-    return np.asarray(matrix)[np.ix_(seen, seen)]
+    if isinstance(matrix, sp.csr_array):
+        return np.asarray(matrix[seen][:, seen].toarray())
+    return np.asarray(matrix[np.ix_(seen, seen)])
 
 
 def _ridged(matrix: Dense, ridge: float) -> Dense:

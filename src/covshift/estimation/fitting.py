@@ -15,7 +15,8 @@ from covshift.errors import InputError
 from covshift.estimation.experience import Experience, Semantics
 from covshift.estimation.model import EmpiricalModel
 from covshift.estimation.moments import RatioMoments, solve
-from covshift.learners import LinearRatio, robbins_monro
+from covshift.learners.linear_ratio import LinearRatio
+from covshift.learners.schedules import robbins_monro
 from covshift.rules import discounted_cop_target
 from covshift.theory.chain import as_dense
 from covshift.theory.projections import project_weighted_simplex
@@ -301,8 +302,7 @@ def fit_simplex(
             "method='least-squares'"
         )
     moments = RatioMoments.of(experience)
-    system, right = (np.asarray(as_dense(part)) if np.ndim(part) == 2 else part
-                     for part in moments.equation(problem.semantics, problem.ratio_discount))  # fmt: skip
+    system, right = moments.equation(problem.semantics, problem.ratio_discount)
     rows = np.concatenate([sample.x_tm1 for sample in experience.samples()])
     weight = np.concatenate([sample.weight for sample in experience.samples()])
     distinct, place = np.unique(rows, axis=0, return_inverse=True)
@@ -310,7 +310,7 @@ def fit_simplex(
     largest = float(np.linalg.eigvalsh(np.asarray(moments.gram) / moments.count)[-1])
     w = project_weighted_simplex(_start_at_one(rows), distinct, share)
     for _ in range(iterations):
-        moved = w + step_size / largest * (right - system @ w)
+        moved = w + step_size / largest * (right - as_dense(system) @ w)
         following = project_weighted_simplex(moved, distinct, share)
         change = np.abs(following - w).max()
         w = following

@@ -20,7 +20,7 @@ from covshift.estimation.features import Features, FeaturesLike, load_features
 from covshift.estimation.fitting import FUNCTIONS, RatioFunction, RatioProblem, fit_ratio
 from covshift.estimation.intake import Data, as_logs
 from covshift.estimation.policies import PolicyLike
-from covshift.report.plots import house_style, panels
+from covshift.report.plots import COLORS, house_style, panels
 from covshift.theory.validation import Vector
 
 FORMAT_VERSION = 1
@@ -110,7 +110,9 @@ class RatioEstimate:
         if spec["function"] not in FUNCTIONS:
             raise InputError(f"a ratio of the kind '{spec['function']}' is not known")
         recorded = spec["diagnostics"].items()
-        known = {name: float("nan") if value is None else value for name, value in recorded}
+        known: dict[str, Any] = {
+            name: float("nan") if value is None else value for name, value in recorded
+        }
         return cls(
             spec["method"],
             spec["ratio_discount"],
@@ -126,14 +128,14 @@ class RatioEstimate:
         """How ĉ is distributed over the data, and how much of the weight few states carry."""
         with house_style():
             figure, (left, right) = panels(2, width=9.0, height=3.4)
-            left.hist(self.sample, bins=60, color="C0")
-            left.axvline(float(self.sample.mean()), color="C1", label="mean")
+            left.hist(self.sample, bins=60, color=COLORS[0])
+            left.axvline(float(self.sample.mean()), color=COLORS[1], label="mean")
             left.set(xlabel="ĉ(s)", ylabel="states of the data", yscale="log")
             left.set_title(f"{self.method}, γ̂ = {self.ratio_discount:g}")
             left.legend()
             ordered = np.sort(self.sample)[::-1]
             weight = np.cumsum(ordered) / max(float(ordered.sum()), 1e-300)
-            right.plot(np.arange(1, len(ordered) + 1) / len(ordered), weight)
+            right.plot(np.arange(1, len(ordered) + 1) / len(ordered), weight, color=COLORS[0])
             right.plot([0, 1], [0, 1], color="0.6", linewidth=1)
             right.set(xlabel="share of states, largest ĉ first", ylabel="share of the weight")
             right.set_title(f"Effective sample: {self.diagnostics.ess_share:.1%}")

@@ -21,7 +21,7 @@ from covshift.estimation.features import FeaturesLike
 from covshift.estimation.intake import Data
 from covshift.estimation.policies import PolicyLike
 from covshift.estimation.question import Objective, Question
-from covshift.report.plots import house_style, panels
+from covshift.report.plots import COLORS, house_style, panels
 from covshift.theory.validation import Vector, check_count
 
 
@@ -102,11 +102,12 @@ class Comparison:
             figure, (axes,) = panels(1, width=7.5, height=height)
             rows = np.arange(len(self.estimates))[::-1]
             for row, estimate in zip(rows, self.estimates, strict=True):
+                color = "0.55" if estimate.estimator == "behavior" else COLORS[0]
                 if not np.isnan(estimate.low):
-                    axes.plot([estimate.low, estimate.high], [row, row], color="C0", linewidth=2)
-                axes.plot(estimate.value, row, "o", color="C0")
+                    axes.plot([estimate.low, estimate.high], [row, row], color=color, linewidth=2)
+                axes.plot(estimate.value, row, "o", color=color)
             if self.truth is not None:
-                axes.axvline(self.truth, color="C1", label="true value")
+                axes.axvline(self.truth, color=COLORS[1], label="true value")
                 axes.legend(loc="lower right")
             axes.set_yticks(rows, [ESTIMATORS[e.estimator].title for e in self.estimates])
             axes.set_xlim(*_limits(self))
