@@ -20,6 +20,8 @@ Start here:
   covshift collect MinAtar/Breakout-v1 --transitions 20000 --out out/breakout
                                       store what a random policy sees, with the odds of every action
   covshift data info out/breakout     what a dataset holds; verify, import, export
+  covshift estimate value out/breakout --policy uniform
+                                      what a policy is worth, from such data; ratio: where it goes
   covshift theory --help              what a command does and what can be set
 
 covshift --version prints the version. The documentation is in docs/, the README starts it."""
@@ -35,9 +37,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     from covshift.cli.collect import Collect
     from covshift.cli.data import Data
+    from covshift.cli.estimate import Estimate
     from covshift.cli.theory import Theory
 
-    commands: dict[str, Callable[..., Any]] = {"theory": Theory, "collect": Collect, "data": Data}
+    commands: dict[str, Callable[..., Any]] = {
+        "theory": Theory,
+        "collect": Collect,
+        "data": Data,
+        "estimate": Estimate,
+    }
     try:
         command = tyro.extras.subcommand_cli_from_dict(
             commands, prog="covshift", description=TOUR, args=given or ["--help"]
