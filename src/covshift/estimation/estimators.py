@@ -135,5 +135,8 @@ def _expected_mass(question: Question, mass: float, ended: float) -> float:
         (1.0 - question.discount) * mass + question.discount * ended
     )  # fmt: skip
     if not expected > 0:
-        raise InputError("the weights of all transitions are 0, so they cannot be normalized")
+        raise InputError(
+            f"the weights of the transitions sum to {expected:.3g}, so they cannot be normalized: the ratio was "
+            "not found; use another ratio_method, a smaller discount or a ridge"
+        )
     return expected

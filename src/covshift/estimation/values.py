@@ -183,7 +183,7 @@ def evaluate_policy(
     question = Question(
         objective, discount, ratio_discount, ratio_method, ratio_options or {}, ridge
     )
-    return _evaluate(experience, question, estimator, interval, replicates, seed)
+    return evaluate_experience(experience, question, estimator, interval, replicates, seed)
 
 
 def compare_estimators(
@@ -232,7 +232,9 @@ def compare_estimators(
     estimates, failures = [], {}
     for name in names:
         try:
-            estimates.append(_evaluate(experience, question, name, interval, replicates, seed))
+            estimates.append(
+                evaluate_experience(experience, question, name, interval, replicates, seed)
+            )
         except InputError as error:
             if estimators is not None and name not in ESTIMATORS:
                 raise
@@ -249,14 +251,15 @@ def bootstrap_weights(
         yield num_trajectories * draw / draw.sum()
 
 
-def _evaluate(
+def evaluate_experience(
     experience: Experience,
     question: Question,
     estimator: str,
-    interval: float | None,
-    replicates: int,
-    seed: int,
+    interval: float | None = 0.95,
+    replicates: int = 200,
+    seed: int = 0,
 ) -> ValueEstimate:
+    """`evaluate_policy` on data that were brought into form before, for many questions about them."""
     chosen = find_estimator(estimator, question)
     question.check(experience)
     started = time.perf_counter()
