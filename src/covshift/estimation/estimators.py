@@ -18,6 +18,7 @@ from covshift.estimation.experience import Experience, Sample
 from covshift.estimation.importance import (
     per_decision,
     time_of,
+    warn_of_cuts,
     weighted,
     weighted_per_decision,
 )
@@ -95,6 +96,7 @@ def behavior_value(experience: Experience, question: Question) -> float:
     weight = every[logs.trajectory]
     if question.is_average:
         return float(weight @ logs.reward / weight.sum())
+    warn_of_cuts(experience, question)
     discounted = question.discount ** time_of(logs.trajectory) * logs.reward
     return float(weight @ discounted / (weight @ logs.is_initial))
 

@@ -88,7 +88,7 @@ def _products(experience: Experience, question: Question) -> _Products:
         raise InputError(
             "products of ρ along an endless stream say nothing about its average reward; use a ratio"
         )
-    _warn_of_cuts(experience, question)
+    warn_of_cuts(experience, question)
     samples = list(experience.samples())
     trajectory = np.concatenate([sample.trajectory for sample in samples])
     with np.errstate(divide="ignore"):
@@ -113,7 +113,7 @@ def _products(experience: Experience, question: Question) -> _Products:
     )
 
 
-def _warn_of_cuts(experience: Experience, question: Question) -> None:
+def warn_of_cuts(experience: Experience, question: Question) -> None:
     """Says where a discounted tail past the records' ends is not negligible."""
     if question.is_average or experience.weights is not None:
         return
@@ -124,6 +124,6 @@ def _warn_of_cuts(experience: Experience, question: Question) -> None:
     if cut.any() and (tail := float(question.discount ** lengths[cut].min())) > 0.05:
         warnings.warn(
             f"{int(cut.sum())} of {len(cut)} trajectories are cut off while up to γᵗ = {tail:.2f} of the value "
-            "is still to come; importance sampling counts that as 0",
+            "is still to come, which counts as 0",
             stacklevel=2,
         )

@@ -76,8 +76,11 @@ def draw_sweep(rows: Sequence[Row], sweep: str, middle: int) -> Exhibit:
         or (sweep == "distance" and row.sweep == "size" and row.transitions == middle)
     ]
     names = list(dict.fromkeys(row.domain for row in mine))
-    figure = Figure(figsize=(10, 6.6), layout="constrained")
-    grid = figure.subplots(2, 3).ravel()
+    # One place more than domains, for the legend.
+    columns = 4 if len(names) == 3 else 3
+    lines = -(-(len(names) + 1) // columns)
+    figure = Figure(figsize=(10, 3.3 * lines), layout="constrained")
+    grid = figure.subplots(lines, columns, squeeze=False).ravel()
     for panel, domain in zip(grid, names, strict=False):
         _lines(panel, [row for row in mine if row.domain == domain], sweep)
         panel.set_title(domain)
