@@ -5,7 +5,8 @@
 Writes one shard of a long random walk to a temporary folder and lists it as often as needed, so that the
 rows are streamed from a memory-mapped file. Tabular: the exact ratio of the empirical model. Features: least
 squares on random features of the state. Peer: what one would write by hand, the features of all rows in
-memory at once and the same sums as matrix products; its answer must agree. Each estimate runs in a process
+memory at once and the same sums as matrix products; its answer must agree. The last side is the whole of
+`estimate_ratio` with its held-out fit and its diagnostics. Each estimate runs in a process
 of its own; memory is that process's peak, of which the libraries and the store's small columns (about 30
 bytes a row) are the part that all sides share.
 """
@@ -24,19 +25,28 @@ import numpy as np
 
 from covshift.data.exchange import import_npz
 from covshift.data.format import read_codec, read_manifest
-from covshift.data.policies import Table
 from covshift.data.store import Store
+from covshift.estimation import estimate_ratio
 from covshift.estimation.experience import Experience
 from covshift.estimation.features import Table as FeatureTable
 from covshift.estimation.features import Tabular
 from covshift.estimation.fitting import RatioProblem, fit_ratio
 from covshift.estimation.intake import from_store
+from covshift.estimation.policies import as_policy
 from covshift.theory.examples import line_chain
 from covshift.theory.simulation import simulate
 
 RATIO_DISCOUNT = 0.99
 SHARD = 250_000
-SIDES = ("tabular, streamed", "features, streamed", "features, all in memory")
+PEER_MOST = 4_000_000
+"""Beyond it the peer needs more memory than most machines have."""
+
+SIDES = (
+    "tabular, streamed",
+    "features, streamed",
+    "features, all in memory",
+    "tabular, with all diagnostics",
+)
 
 
 def write_shard(folder: Path, num_states: int) -> None:
@@ -52,7 +62,7 @@ def write_shard(folder: Path, num_states: int) -> None:
     actions = np.concatenate([a, np.zeros((streams, 1), dtype=a.dtype)], axis=1)
     np.savez(
         folder / "walk.npz",
-        observations=states.ravel().astype(np.int32)[:, None],
+        observations=states.ravel().astype(np.int32),
         actions=actions.ravel(),
         rewards=np.concatenate([np.zeros((streams, 1)), r], axis=1).ravel(),
         terminated=np.zeros(states.size, dtype=bool),
@@ -72,26 +82,18 @@ def estimate(folder: Path, side: str, transitions: int, num_states: int, num_fea
     phi[:, 0] = 1.0
     logs = from_store(store)
 
-    class Law:
-        needs_observations = True
-
-        def probabilities(self, observations: np.ndarray) -> np.ndarray:
-            return Table(problem.pi, "").probabilities(observations[:, 0])
-
-        def description(self) -> dict[str, str]:
-            return {}
-
     start = time.perf_counter()
-    if side == SIDES[2]:
+    if side == SIDES[3]:
+        w = estimate_ratio(logs, problem.pi, ratio_discount=RATIO_DISCOUNT).sample
+    elif side == SIDES[2]:
         block = logs.block(np.arange(len(logs)))
-        x_tm1, x_t = phi[block.s_tm1[:, 0]], phi[block.s_t[:, 0]]
-        pi = problem.pi[block.s_tm1[:, 0], block.a_tm1]
-        rho = pi / block.mu_tm1
+        x_tm1, x_t = phi[block.s_tm1], phi[block.s_t]
+        rho = problem.pi[block.s_tm1, block.a_tm1] / block.mu_tm1
         a = x_tm1.T @ x_tm1 - RATIO_DISCOUNT * (x_t.T @ (rho[:, None] * x_tm1))
         w = np.linalg.solve(a, (1.0 - RATIO_DISCOUNT) * x_tm1.sum(axis=0))
     else:
-        features = _Column(Tabular(num_states) if side == SIDES[0] else FeatureTable(phi))
-        experience = Experience(logs, Law(), features)
+        features = Tabular(num_states) if side == SIDES[0] else FeatureTable(phi)
+        experience = Experience(logs, as_policy(problem.pi, 2), features)
         asked = RatioProblem(experience, RATIO_DISCOUNT, "continuing")
         found = fit_ratio(asked, "empirical" if side == SIDES[0] else "least-squares")
         w = next(iter(found.arrays().values()))
@@ -99,21 +101,6 @@ def estimate(folder: Path, side: str, transitions: int, num_states: int, num_fea
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert np.isfinite(w).all()
     print(f"{seconds:.3f} {peak / 1024:.0f} {np.abs(w).sum():.9g}")
-
-
-class _Column:
-    """Features of observations that are arrays of one number."""
-
-    kind = "column"
-
-    def __init__(self, inner: Tabular | FeatureTable) -> None:
-        self.inner, self.is_tabular, self.size = inner, inner.is_tabular, inner.size
-
-    def __call__(self, states: np.ndarray) -> np.ndarray:
-        return self.inner(states[:, 0])
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        return self.inner.arrays()
 
 
 def main() -> None:
@@ -132,23 +119,22 @@ def main() -> None:
         print(f"{options.states} states, {options.features} features, γ̂ = {RATIO_DISCOUNT}\n")
         print("| estimate | transitions | seconds | M transitions/s | peak memory, MB |")
         print("|---|---:|---:|---:|---:|")
-        sizes = [options.transitions // 16, options.transitions // 4, options.transitions]
+        shares = (options.transitions // 16, options.transitions // 4, options.transitions)
+        sizes = sorted({max(SHARD, size // SHARD * SHARD) for size in shares})
         answers: dict[int, dict[str, float]] = {}
         for side in SIDES:
             for size in sizes:
-                rounded = max(SHARD, size // SHARD * SHARD)
-                command = [sys.executable, __file__, "--child", folder, side, str(rounded)]
-                command += ["--states", str(options.states), "--features", str(options.features)]
-                done = subprocess.run(command, capture_output=True, text=True, check=False)
-                if done.returncode:
-                    print(f"| {side} | {rounded:,} | out of memory | | |")
+                if side == SIDES[2] and size > PEER_MOST:
                     continue
+                command = [sys.executable, __file__, "--child", folder, side, str(size)]
+                command += ["--states", str(options.states), "--features", str(options.features)]
+                done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
                 seconds, peak, answer = (float(word) for word in done.stdout.split())
-                answers.setdefault(rounded, {})[side] = answer
-                rate = rounded / seconds / 1e6
-                print(f"| {side} | {rounded:,} | {seconds:.2f} | {rate:.2f} | {peak:,.0f} |")
+                answers.setdefault(size, {})[side] = answer
+                rate = size / seconds / 1e6
+                print(f"| {side} | {size:,} | {seconds:.2f} | {rate:.2f} | {peak:,.0f} |")
         for by_side in answers.values():
-            if set(SIDES[1:]) <= set(by_side):
+            if set(SIDES[1:3]) <= set(by_side):
                 np.testing.assert_allclose(by_side[SIDES[1]], by_side[SIDES[2]], rtol=1e-5)
 
 

@@ -221,6 +221,31 @@ def test_unsupported_mass_counts_what_was_never_logged() -> None:
     assert np.isnan(found.diagnostics.held_out_residual)
 
 
+def test_pi_is_renormalized_over_what_was_logged() -> None:
+    # 0 → 1 → end; in state 0 only action 0 was logged, which π takes with 0.7: no episode is lost there.
+    logs = {
+        "states": [0, 1, 0, 1], "actions": [0, 0, 0, 1], "rewards": [0.0] * 4,
+        "next_states": [1, 0, 1, 0], "terminated": [False, True] * 2, "mu": [1.0, 0.5] * 2,
+    }  # fmt: skip
+    found = estimate_ratio(logs, np.array([[0.7, 0.3], [0.5, 0.5]]), ratio_discount=1.0)
+    np.testing.assert_allclose(found.ratio([0, 1]), 1.0)
+    # Where π takes nothing that was logged, what was done stands in for it.
+    found = estimate_ratio(logs, np.array([[0.0, 1.0], [0.5, 0.5]]), ratio_discount=1.0)
+    np.testing.assert_allclose(found.ratio([0, 1]), 1.0)
+    assert found.diagnostics.unsupported_mass == pytest.approx(0.5)
+
+
+def test_a_dead_end_leads_back_to_the_data() -> None:
+    # 0 → 1 → 2, where nothing was ever done: that transition leads to d_μ = (½, ½).
+    logs = {
+        "states": [0, 1], "actions": [0, 0], "rewards": [0.0] * 2, "next_states": [1, 2],
+        "terminated": [False] * 2, "mu": [1.0] * 2, "trajectory": [0, 0],
+    }  # fmt: skip
+    found = estimate_ratio(logs, np.ones((3, 1)), ratio_discount=1.0)
+    # d = dP with P = ((0, 1), (½, ½)) is (⅓, ⅔); over ½ each. Nothing is known of state 2.
+    np.testing.assert_allclose(found.ratio([0, 1, 2]), [2 / 3, 4 / 3, 1.0])
+
+
 def test_the_mean_over_rollouts_of_pi_is_larger() -> None:
     problem = four_rooms()
     rng = np.random.default_rng(0)
