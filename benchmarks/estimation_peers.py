@@ -48,6 +48,7 @@ def scope_rl(problem: Problem, logs: Logs) -> dict[str, float]:
 
 def d3rlpy_fqe(logs: Logs, best: np.ndarray, updates: int) -> float:
     """E_{d₀}[Q(s, π(s))] of d3rlpy's DiscreteFQE; the policy is cloned into a network first."""
+    d3rlpy.seed(0)
     block = logs.block(np.arange(len(logs)))
     one_hot = np.eye(len(best), dtype=np.float32)
     ends = np.zeros(len(logs))

@@ -2,16 +2,24 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
 from covshift.errors import InputError
-from covshift.estimation import estimate_ratio, simulate_logs
+from covshift.estimation import (
+    Trajectory,
+    estimate_ratio,
+    fitting,
+    from_trajectories,
+    simulate_logs,
+)
 from covshift.estimation.diagnostics import diagnose, projected_residual
 from covshift.estimation.experience import Semantics
+from covshift.estimation.features import Raw
 from covshift.estimation.fitting import (
+    FUNCTIONS,
     LinearRatioFunction,
     RatioProblem,
     TableRatio,
@@ -287,6 +295,13 @@ def test_a_function_of_features_is_asked_for_again(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.ratio(np.arange(5)), found.ratio(np.arange(5)))
 
 
+@pytest.fixture
+def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test registers is gone after it."""
+    monkeypatch.setattr(fitting, "METHODS", dict(fitting.METHODS))
+
+
+@pytest.mark.usefixtures("own_registry")
 def test_a_registered_method_is_a_peer() -> None:
     def ones(problem: RatioProblem, *, height: float = 1.0) -> TableRatio:
         return TableRatio(np.full(problem.experience.features.size, height))
@@ -297,6 +312,38 @@ def test_a_registered_method_is_a_peer() -> None:
     assert found.diagnostics.mean_ratio == 2.0
     with pytest.raises(InputError, match="unexpected keyword argument 'width'"):
         estimate_ratio(logs, CONTINUING.pi, ratio_discount=0.9, method="ones", width=2.0)
+
+
+@pytest.mark.usefixtures("own_registry")
+def test_a_method_may_see_raw_observations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a network needs: observations as they are, and a function that can be saved and loaded."""
+
+    class Steep:
+        kind: ClassVar[str] = "steep"
+
+        def __init__(self, slope: Vector) -> None:
+            self.slope = slope
+
+        def at(self, x: Vector) -> Vector:
+            return np.asarray(1.0 + self.slope * x[:, 1])
+
+        def arrays(self) -> dict[str, Vector]:
+            return {"slope": self.slope}
+
+    register_method("steep", lambda problem: Steep(np.array(0.5)))
+    monkeypatch.setitem(FUNCTIONS, "steep", Steep)
+    rng = np.random.default_rng(0)
+    logs = from_trajectories(
+        Trajectory(
+            rng.standard_normal((6, 2, 1)), rng.integers(0, 2, 5), np.zeros(5), False, [0.5] * 5
+        )
+        for _ in range(4)
+    )
+    found = estimate_ratio(logs, "uniform", ratio_discount=0.9, method="steep", features=Raw(2))
+    states = rng.standard_normal((3, 2, 1))
+    np.testing.assert_allclose(found.ratio(states), 1.0 + 0.5 * states[:, 1, 0])
+    again = RatioEstimate.load(found.save(tmp_path))
+    np.testing.assert_array_equal(again.ratio(states), found.ratio(states))
 
 
 def test_td_draws_trajectories_by_weight() -> None:

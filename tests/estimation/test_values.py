@@ -158,7 +158,9 @@ def test_a_weight_of_two_is_a_trajectory_twice() -> None:
 
 
 def test_a_cut_record_is_warned_of() -> None:
-    with pytest.warns(UserWarning, match="1 of 3 trajectories are cut off while up to γᵗ = 0.25"):
+    with pytest.warns(
+        UserWarning, match="1 of 3 trajectories are cut off, so that a share of γᵗ = 0.08"
+    ):
         ESTIMATORS["pdis"].estimate(by_hand(), Question("discounted", 0.5))
 
 

@@ -19,6 +19,9 @@ Flag: TypeAlias = Literal["ok", "collapsed", "diverged"]
 COLLAPSED, DIVERGED = 0.2, 5.0
 """Means of ĉ below and above which a ratio whose mean should be 1 is given up."""
 
+MOST_FEATURES = 4000
+"""Features beyond which no Gram matrix is made for the residual."""
+
 LARGEST = 1e6
 """A ratio beyond it has diverged, whatever its mean."""
 
@@ -91,8 +94,13 @@ def diagnose(
 
 
 def projected_residual(problem: RatioProblem, function: RatioFunction) -> float:
-    """‖Π(Y_γ̂ĉ - ĉ)‖ in the norm of the data: how far the equation fails, as far as features can tell."""
+    """‖Π(Y_γ̂ĉ - ĉ)‖ in the norm of the data: how far the equation fails, as far as features can tell.
+
+    NaN beyond `MOST_FEATURES`, such as for raw observations.
+    """
     experience, size = problem.experience, problem.experience.features.size
+    if not experience.is_tabular and size > MOST_FEATURES:
+        return float("nan")
     discount = problem.ratio_discount
     error, total, initial = np.zeros(size), np.zeros(size), np.zeros(size)
     gram: Any = 0.0

@@ -161,6 +161,29 @@ class RandomFourier:
 
 
 @final
+@dataclass(frozen=True)
+class Raw:
+    """The observation itself, flat, for methods that bring features of their own."""
+
+    num_entries: int
+    kind: ClassVar[str] = "raw"
+    is_tabular: ClassVar[bool] = False
+
+    @property
+    def size(self) -> int:
+        """Entries of an observation."""
+        return self.num_entries
+
+    def __call__(self, states: NDArray[Any]) -> NDArray[Any]:
+        """One row an observation."""
+        return np.asarray(states.reshape(len(states), self.num_entries))
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """How many entries."""
+        return {"num_entries": np.array(self.num_entries)}
+
+
+@final
 @dataclass(frozen=True, eq=False)
 class FunctionFeatures:
     """A function of the user's; it cannot be saved, so `RatioEstimate.load` wants it again."""
@@ -216,6 +239,8 @@ def load_features(kind: str, arrays: dict[str, NDArray[Any]], given: FeaturesLik
         return FunctionFeatures(given, int(arrays["size"]))
     if kind == "tabular":
         return Tabular(int(arrays["num_states"]))
+    if kind == "raw":
+        return Raw(int(arrays["num_entries"]))
     kinds: dict[str, Any] = {"table": Table, "affine": Affine, "random-fourier": RandomFourier}
     if kind not in kinds:
         raise InputError(f"features of the kind '{kind}' are not known")

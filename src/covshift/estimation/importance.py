@@ -121,9 +121,9 @@ def warn_of_cuts(experience: Experience, question: Question) -> None:
     lengths = np.bincount(logs.trajectory)
     cut = np.zeros(len(lengths), dtype=bool)
     cut[logs.trajectory[logs.truncated]] = True
-    if cut.any() and (tail := float(question.discount ** lengths[cut].min())) > 0.05:
+    if (lost := float((question.discount ** lengths[cut]).sum() / len(cut))) > 0.02:
         warnings.warn(
-            f"{int(cut.sum())} of {len(cut)} trajectories are cut off while up to γᵗ = {tail:.2f} of the value "
-            "is still to come, which counts as 0",
+            f"{int(cut.sum())} of {len(cut)} trajectories are cut off, so that a share of γᵗ = {lost:.2f} of the "
+            "value is still to come, which counts as 0",
             stacklevel=2,
         )

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from covshift.errors import InputError
-from covshift.estimation import ESTIMATORS, METHODS, Logs, simulate_logs
+from covshift.estimation import ESTIMATORS, Logs, simulate_logs
 from covshift.estimation.experience import Experience
 from covshift.estimation.fitting import RatioProblem, fit_ratio
 from covshift.estimation.population import true_value
@@ -20,6 +20,7 @@ from covshift.theory.examples import Problem, episodic
 RATIO_DISCOUNT, DISCOUNT = 0.9, 0.9
 LONGEST = 100
 LINEAR = ("semi-gradient", "simplex")
+RATIOS = ("empirical", "least-squares", "td", *LINEAR)
 
 
 class Point(NamedTuple):
@@ -47,7 +48,7 @@ def convergence(sizes: tuple[int, ...], seeds: int) -> Iterator[Point]:
             logs = _whole_episodes(problem, size, np.random.default_rng([seed, size]))
             table = Experience.of(logs, problem.pi, features=None)
             one_hot = Experience.of(logs, problem.pi, features=np.eye(len(states)))
-            for method in METHODS:
+            for method in RATIOS:
                 if method == "semi-gradient" and size > 10_000:
                     continue  # a loop over transitions that takes minutes
                 experience = one_hot if method in LINEAR else table
