@@ -50,7 +50,8 @@ def test_page_is_self_contained(outcome: Outcome) -> None:
     assert all(load.startswith("data:") for load in loads)
     assert page.count("<svg role=") == 6
     assert "covshift reproduce estimation --scale smoke --seed 0 --out DIR" in page
-    assert not list(outcome.page.parent.glob("*.partial"))
+    assert not list(outcome.page.parent.rglob("*.partial"))
+    assert len(list((outcome.page.parent / "figures").glob("*.svg"))) == 6
 
 
 def test_a_summary_counts_what_covers() -> None:

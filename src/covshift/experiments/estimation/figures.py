@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 from covshift.estimation.estimators import ESTIMATORS
 from covshift.experiments.estimation.convergence import Point
@@ -55,6 +56,7 @@ def draw_convergence(points: Sequence[Point]) -> Exhibit:
         sizes = np.array(sorted({p.transitions for p in first}), dtype=float)
         level = float(np.median([p.error for p in first if p.transitions == sizes[0]]))
         panel.loglog(sizes, 2 * level * np.sqrt(sizes[0] / sizes), ":", color="0.4", label="1/√N")
+        panel.yaxis.set_minor_formatter(NullFormatter())
         panel.set(xlabel="transitions", ylabel="median error", title=title)
         panel.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=3)
     return Exhibit(
@@ -104,7 +106,9 @@ def draw_sweep(rows: Sequence[Row], sweep: str, middle: int) -> Exhibit:
         "distance": (
             "How far may the new policy be from the logged one?",
             f"Discounted value from {middle:,} transitions; π = (1 - distance) μ + distance π*. Products of ρ "
-            "lose first; ratios and fitted values follow the features and the coverage of the data.",
+            "lose first; ratios and fitted values follow the features and the coverage of the data. A policy near μ "
+            "still takes actions that a small dataset lacks (Taxi): counted models pass over them and are biased, "
+            "weights on logged actions are not.",
         ),
         "ratio_discount": (
             "What does γ̂ buy?",
@@ -204,8 +208,13 @@ def _lines(panel: Axes, rows: Sequence[Row], sweep: str) -> None:
         x = [1.0 / max(1.0 - v, 1e-3) for v in values] if sweep == "ratio_discount" else values
         panel.plot(x, np.maximum(median, 1e-4), label=variant, **_style(ORDER.index(variant)))
     panel.set_yscale("log")
+    panel.yaxis.set_minor_formatter(NullFormatter())
     if sweep != "distance":
         panel.set_xscale("log")
+        panel.xaxis.set_minor_formatter(NullFormatter())
+    if sweep == "size":
+        sizes = sorted({row.transitions for row in rows})
+        panel.set_xticks(sizes, [f"{size:,}" for size in sizes])
     label = {
         "size": "transitions",
         "distance": "distance from μ (0) to π* (1)",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
 from rich.console import Console
 
@@ -39,7 +39,7 @@ class Outcome(NamedTuple):
 
 
 def run(out: Path, *, scale: str = "small", seed: int = 0, console: Console) -> Outcome:
-    """Runs everything and writes `estimates.csv`, `convergence.csv` and `index.html` into `out`.
+    """Runs everything and writes `estimates.csv`, `convergence.csv`, figures and `index.html` into `out`.
 
     Args:
         out: folder, made where it is missing; files of an earlier study are replaced.
@@ -62,12 +62,22 @@ def run(out: Path, *, scale: str = "small", seed: int = 0, console: Console) -> 
         for row in run_cell(cell, size, number)
     ]
     _write_csv(out / "estimates.csv", Row._fields, rows)
-    points = list(convergence(*SIZES[scale]))
-    _write_csv(out / "convergence.csv", Point._fields, points)
+    _write_csv(out / "convergence.csv", Point._fields, list(convergence(*SIZES[scale])))
+    return write_page(out, scale=scale, seed=seed)
+
+
+def write_page(out: Path, *, scale: str, seed: int) -> Outcome:
+    """The page anew, from the records in `out` alone."""
+    rows = [Row(*record) for record in _read_csv(out / "estimates.csv", Row)]
+    points = [Point(*record) for record in _read_csv(out / "convergence.csv", Point)]
     summaries = summarize(rows)
+    exhibits = list(_exhibits(rows, points, summaries, SCALES[scale]))
+    (out / "figures").mkdir(exist_ok=True)
+    for exhibit in exhibits:
+        _replace(out / "figures" / f"{exhibit['name']}.svg", exhibit["svg"])
     page = render(
         "estimation.html.j2",
-        exhibits=list(_exhibits(rows, points, summaries, size)),
+        exhibits=exhibits,
         groups=_groups(summaries),
         count=len(rows),
         failed=sum(bool(row.failure) for row in rows),
@@ -109,6 +119,14 @@ def _write_csv(path: Path, header: Sequence[str], rows: Sequence[Sequence[Any]])
         for row in rows:
             writer.writerow([f"{v:.8g}" if isinstance(v, float) else v for v in row])
     partial.replace(path)
+
+
+def _read_csv(path: Path, kind: type[Row] | type[Point]) -> Iterator[list[Any]]:
+    """Records with each field as its annotation says."""
+    types = get_type_hints(kind)
+    with path.open(newline="", encoding="utf-8") as file:
+        for record in csv.DictReader(file):
+            yield [types[name](record[name]) for name in kind._fields]
 
 
 def _replace(path: Path, text: str) -> None:
