@@ -24,7 +24,7 @@ from covshift.estimation.experience import Experience
 from covshift.estimation.population import population, true_average, true_value
 from covshift.estimation.question import Question
 from covshift.estimation.values import bootstrap_weights
-from covshift.theory.examples import Problem, episodic, garnet, random_walk
+from covshift.theory.examples import Problem, episodic, four_rooms, garnet, random_walk
 
 CONTINUING = garnet(np.random.default_rng(1), 6, 3, 2)
 EPISODIC = episodic(np.random.default_rng(3), 5, 2, single_start=False)
@@ -95,6 +95,27 @@ def test_peers_agree_with_lstdq_on_features() -> None:
     for name in ("fqe", "dualdice", "gendice", "gradientdice", "mwl"):
         found = ESTIMATORS[name].estimate(experience, question)
         assert found == pytest.approx(twin, rel=1e-5), name
+
+
+@pytest.mark.parametrize("name", ["gendice", "gradientdice", "mwl", "mis", "dr"])
+def test_a_slowly_mixing_table_is_no_matter(name: str) -> None:
+    problem = four_rooms()
+    found = ESTIMATORS[name].estimate(population(problem), Question("average"))
+    assert found == pytest.approx(true_average(problem), rel=1e-5)
+
+
+@pytest.mark.parametrize("objective", ["discounted", "average"])
+def test_peers_are_the_counted_model_on_any_table(objective: Any) -> None:
+    # Few data, so that many actions and some states were never tried.
+    problem = four_rooms(epsilon=0.7)
+    logs = simulate_logs(problem.mdp, problem.mu, 100, 20, np.random.default_rng(0))
+    found = compare_estimators(
+        logs, problem.pi, objective=objective, discount=0.95, interval=None,
+        estimators=["fqe", "dr", "dualdice", "gendice", "gradientdice", "mwl"],
+    )  # fmt: skip
+    for estimate in found.estimates:
+        assert estimate.value == pytest.approx(found["fqe"].value, rel=1e-4), estimate.estimator
+    assert len(found.estimates) == (6 if objective == "discounted" else 5)
 
 
 def test_peers_differ_under_a_ridge() -> None:

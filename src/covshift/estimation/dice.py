@@ -19,7 +19,6 @@ from covshift.errors import InputError
 from covshift.estimation.experience import Experience
 from covshift.estimation.moments import PairMoments, outer, pair_features
 from covshift.estimation.question import Question
-from covshift.theory.chain import as_dense
 from covshift.theory.validation import Dense, Matrix, Vector
 
 _REWEIGHTINGS = 20
@@ -29,13 +28,17 @@ MOST_PAIRS = 6000
 
 
 class _Flow(NamedTuple):
-    """The flow equation Fβ = b over mean sums, the Gram matrix, and the mass condition mᵀβ = 1."""
+    """The flow equation Fβ = b over mean sums, the Gram matrix, and the mass condition mᵀβ = 1.
+
+    A table has no ridge: a slowly mixing chain would feel any.
+    """
 
     flow: Dense
     right: Vector
     gram: Dense
     mass: Vector
     reward: Vector
+    ridge: float
     seen: NDArray[np.int64]
 
 
@@ -46,15 +49,15 @@ def dual_dice(experience: Experience, question: Question) -> float:
     α solves (F G⁻¹ Fᵀ + ridge) α = b. F = Σ (ψ - γψ̄')ψᵀ, G = Σ ψψᵀ.
     """
     parts = _flow(experience, question)
-    onto = _least_squares(_ridged(parts.gram, question.ridge), parts.flow.T)
-    beta = onto @ _least_squares(_ridged(parts.flow @ onto, question.ridge), parts.right)
-    return float(parts.reward @ beta)
+    onto = _least_squares(_ridged(parts.gram, parts.ridge), parts.flow.T)
+    beta = onto @ _least_squares(_ridged(parts.flow @ onto, parts.ridge), parts.right)
+    return _answer(parts, beta, question)
 
 
 def gradient_dice(experience: Experience, question: Question) -> float:
     """GradientDICE (Zhang et al., 2020): min_β ‖Fβ - b‖²_{G⁻¹} + (mᵀβ - 1)² + ridge ‖β‖²."""
     parts = _flow(experience, question)
-    return float(parts.reward @ _regress(parts, _inverse_root(parts.gram), question.ridge))
+    return _answer(parts, _regress(parts, _inverse_root(parts.gram)), question)
 
 
 def gen_dice(experience: Experience, question: Question) -> float:
@@ -64,13 +67,13 @@ def gen_dice(experience: Experience, question: Question) -> float:
     anew until the answer stays; + (mᵀβ - 1)² + ridge ‖β‖².
     """
     parts = _flow(experience, question)
-    beta = _regress(parts, _inverse_root(parts.gram), question.ridge)
-    answer = float(parts.reward @ beta)
+    beta = _regress(parts, _inverse_root(parts.gram))
+    answer = _answer(parts, beta, question)
     for _ in range(_REWEIGHTINGS):
-        gram = _weighted_gram(experience, parts.seen, beta)
+        gram = _weighted_gram(experience, parts, beta)
         # A share of the plain Gram matrix keeps directions without weight.
-        beta = _regress(parts, _inverse_root(gram + 1e-3 * parts.gram), question.ridge)
-        before, answer = answer, float(parts.reward @ beta)
+        beta = _regress(parts, _inverse_root(gram + 1e-3 * parts.gram))
+        before, answer = answer, _answer(parts, beta, question)
         if abs(answer - before) <= 1e-6 * max(1.0, abs(answer)):
             break
     return answer
@@ -82,12 +85,13 @@ def minimax_weights(experience: Experience, question: Question) -> float:
     The average reward asks for (mᵀβ - 1)² too, without which w = 0 would do.
     """
     parts = _flow(experience, question)
-    beta = _regress(parts, None, question.ridge, with_mass=question.is_average)
-    return float(parts.reward @ beta)
+    beta = _regress(parts, None, with_mass=question.is_average)
+    return _answer(parts, beta, question)
 
 
 def _flow(experience: Experience, question: Question) -> _Flow:
-    moments = PairMoments.of(experience)
+    table = experience.is_tabular
+    moments = PairMoments.of_table(experience) if table else PairMoments.of(experience)
     seen = np.flatnonzero(moments.gram.diagonal() > 0)
     if len(seen) > MOST_PAIRS:
         raise InputError(
@@ -105,18 +109,25 @@ def _flow(experience: Experience, question: Question) -> _Flow:
     else:
         right = moments.initial[seen] / scale
         mass = ((1.0 - discount) * moments.total + discount * moments.ended) / scale
-    return _Flow(flow, right, gram, mass[seen], moments.reward[seen] / scale, seen)
+    ridge = 0.0 if table else question.ridge
+    return _Flow(flow, right, gram, mass[seen], moments.reward[seen] / scale, ridge, seen)
 
 
-def _regress(parts: _Flow, root: Dense | None, ridge: float, *, with_mass: bool = True) -> Vector:
+def _answer(parts: _Flow, beta: Vector, question: Question) -> float:
+    """Σ w r over the scale; for the average reward over Σ w, which (mᵀβ - 1)² only asks to be near N."""
+    total = float(parts.reward @ beta)
+    return total / float(parts.mass @ beta) if question.is_average else total
+
+
+def _regress(parts: _Flow, root: Dense | None, *, with_mass: bool = True) -> Vector:
     """argmin_β ‖R(Fβ - b)‖² + (mᵀβ - 1)² + ridge ‖β‖², stacked so that nothing is squared."""
     rows = [parts.flow if root is None else root @ parts.flow]
     right = [parts.right if root is None else root @ parts.right]
     if with_mass:
         rows.append(parts.mass[None, :])
         right.append(np.ones(1))
-    if ridge > 0.0:
-        rows.append(np.sqrt(ridge) * np.eye(len(parts.mass)))
+    if parts.ridge > 0.0:
+        rows.append(np.sqrt(parts.ridge) * np.eye(len(parts.mass)))
         right.append(np.zeros(len(parts.mass)))
     return _least_squares(np.vstack(rows), np.concatenate(right))
 
@@ -135,16 +146,18 @@ def _least_squares(matrix: Dense, right: Dense) -> Dense:
     return np.asarray(scipy.linalg.lstsq(matrix, right, lapack_driver="gelsy")[0])
 
 
-def _weighted_gram(experience: Experience, seen: NDArray[np.int64], beta: Vector) -> Dense:
-    total: Dense = np.zeros((len(seen), len(seen)))
-    starts = 0.0
+def _weighted_gram(experience: Experience, parts: _Flow, beta: Vector) -> Dense:
+    """Σ max(τ, 0) ψψᵀ, in the scale of the Gram matrix."""
+    if experience.is_tabular:
+        return parts.gram * np.maximum(beta, 0.0)
+    total: Dense = np.zeros((len(parts.seen), len(parts.seen)))
+    plain = 0.0
     for sample in experience.samples():
-        psi = pair_features(experience, sample)[0]
-        psi = psi[:, seen]
+        psi = pair_features(experience, sample)[0][:, parts.seen]
         tau = np.maximum(psi @ beta, 0.0)
-        total = total + as_dense(outer(psi, psi, sample.weight * tau))
-        starts += float(sample.weight.sum())
-    return total / starts
+        total = total + outer(psi, psi, sample.weight * tau)
+        plain += float(sample.weight @ (psi**2).sum(axis=1))
+    return total * float(np.trace(parts.gram)) / plain
 
 
 def _dense(matrix: Matrix, seen: NDArray[np.int64]) -> Dense:

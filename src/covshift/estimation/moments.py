@@ -13,6 +13,7 @@ from scipy.sparse.linalg import splu
 
 from covshift.errors import InputError
 from covshift.estimation.experience import Experience, Sample, Semantics
+from covshift.estimation.model import EmpiricalModel
 from covshift.theory.chain import as_dense
 from covshift.theory.validation import Matrix, Vector
 
@@ -132,6 +133,32 @@ class PairMoments:
             )
             sums = [total + part for total, part in zip(sums, parts, strict=True)]
         return cls(float(sums[0]), float(sums[1]), *sums[2:])
+
+    @classmethod
+    def of_table(cls, experience: Experience) -> PairMoments:
+        """The same of the counted model, in which π takes no action that was never logged.
+
+        Pairs go by the model's states, then actions.
+        """
+        model = EmpiricalModel.of(experience)
+        size, num_actions = model.pairs.shape
+        columns, bounds = (
+            np.arange(size * num_actions),
+            np.arange(0, model.pi.size + 1, num_actions),
+        )
+        pick = sp.csr_array((model.pi.ravel(), columns, bounds), shape=(size, size * num_actions))
+        to_data = sp.csr_array(model.lost.reshape(-1, 1)) @ sp.csr_array(model.d_mu[None, :])
+        count = model.pairs.ravel()
+        return cls(
+            float(count.sum()),
+            float(model.starts.sum()),
+            sp.csr_array(sp.diags_array(count)),
+            sp.csr_array((model.arrivals + to_data) @ pick),
+            count,
+            count * model.end_share().ravel(),
+            count * model.reward.ravel(),
+            np.asarray(model.starts @ pick),
+        )
 
     def restarted(self) -> PairMoments:
         """With an episode's end leading to the mean of ψ̄(s₀)."""

@@ -36,7 +36,7 @@ class Question:
         ratio_discount: γ̂ of the estimators with a ratio, for the average reward.
         ratio_method: by which they estimate the ratio; by default as `estimate_ratio`.
         ratio_options: of that method.
-        ridge: of the linear estimators, added to the diagonal of mean matrices.
+        ridge: of the estimators on features, added to the diagonal of mean matrices; a table has none.
     """
 
     objective: Objective = "discounted"
@@ -93,7 +93,7 @@ class Question:
         if method is None:
             method = "empirical" if experience.is_tabular else "least-squares"
         options = dict(self.ratio_options)
-        if method == "least-squares":
+        if method == "least-squares" and not experience.is_tabular:
             options.setdefault("ridge", self.ridge)
         problem = RatioProblem(
             experience,

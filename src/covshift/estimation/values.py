@@ -161,7 +161,7 @@ def evaluate_policy(
         ratio_options: of that method.
         features: as in `estimate_ratio`.
         behavior: μ where it was not logged.
-        ridge: of linear estimators.
+        ridge: of estimators on features.
         interval: its level, or None for none.
         replicates: of the bootstrap.
         seed: of the bootstrap.

@@ -180,7 +180,7 @@ def run_cell(cell: Cell, scale: Scale, seed: int) -> Iterator[Row]:
             cell.ratio_discount,
             variant.ratio_method,
             variant.ratio_options,
-            ridge=1e-6 if experience.is_tabular else 1e-4,
+            ridge=1e-4,
         )
         value = low = high = float("nan")
         failure, started = "", time.perf_counter()
