@@ -14,8 +14,9 @@ import pytest
 
 from covshift.estimation import ESTIMATORS, Logs, simulate_logs
 from covshift.estimation.experience import Experience, Semantics
-from covshift.estimation.fitting import RatioProblem, fit_ratio
+from covshift.estimation.fitting import fit_ratio
 from covshift.estimation.population import true_average, true_value
+from covshift.estimation.problem import RatioProblem
 from covshift.estimation.question import Question
 from covshift.theory.examples import Problem, episodic, garnet
 

@@ -18,17 +18,11 @@ from covshift.estimation import (
 from covshift.estimation.diagnostics import diagnose, projected_residual
 from covshift.estimation.experience import Semantics
 from covshift.estimation.features import Raw
-from covshift.estimation.fitting import (
-    FUNCTIONS,
-    LinearRatioFunction,
-    RatioProblem,
-    TableRatio,
-    fit_ratio,
-    fit_td,
-    register_method,
-)
+from covshift.estimation.fitting import fit_ratio, register_method
 from covshift.estimation.population import population
+from covshift.estimation.problem import FUNCTIONS, LinearRatioFunction, RatioProblem, TableRatio
 from covshift.estimation.ratio import RatioEstimate
+from covshift.estimation.tabular_methods import fit_td
 from covshift.learners import TabularRatio, robbins_monro
 from covshift.theory import DiscountedCopOperator, ProjectedOperator, effective_sample_share
 from covshift.theory.examples import Problem, episodic, four_rooms, garnet, line_chain, random_walk

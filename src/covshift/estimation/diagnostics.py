@@ -9,9 +9,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from covshift.estimation.experience import Experience
-from covshift.estimation.fitting import RatioFunction, RatioProblem
 from covshift.estimation.model import EmpiricalModel
 from covshift.estimation.moments import solve
+from covshift.estimation.problem import RatioFunction, RatioProblem
 from covshift.theory.validation import Vector
 
 Flag: TypeAlias = Literal["ok", "collapsed", "diverged"]

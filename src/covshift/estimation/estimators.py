@@ -133,9 +133,8 @@ def find_estimator(name: str, question: Question) -> Estimator:
 
 
 def _expected_mass(question: Question, mass: float, ended: float) -> float:
-    expected = mass if question.is_average else (
-        (1.0 - question.discount) * mass + question.discount * ended
-    )  # fmt: skip
+    leaving = (1.0 - question.discount) * mass + question.discount * ended
+    expected = mass if question.is_average else leaving
     if not expected > 0:
         raise InputError(
             f"the weights of the transitions sum to {expected:.3g}, so they cannot be normalized: the ratio was "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, TypeAlias, final
+from typing import Any, ClassVar, Protocol, TypeAlias, cast, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -220,7 +220,7 @@ def as_features(features: FeaturesLike, logs: Logs) -> Features:
         count = _num_states(logs)
         return Affine(*_moments(logs)) if count is None else Tabular(count)
     if hasattr(features, "is_tabular"):
-        return features  # type: ignore[return-value]
+        return cast(Features, features)
     if callable(features):
         sample = np.asarray(features(logs.block(np.arange(1)).s_tm1))
         if sample.ndim != 2:

@@ -92,17 +92,18 @@ class EmpiricalModel:
         nowhere = supported <= 0
         # Where π takes none of the actions logged, nothing better is known than what was done.
         target = np.where(nowhere[:, None], counts, target * seen)
+        total = reward.reshape(pairs.shape)[known]
         return cls(
             known,
             counts,
             kept,
             np.where(np.abs(lost) < 1e-12, 0.0, lost).reshape(counts.shape),
-            np.divide(reward.reshape(pairs.shape)[known], counts, where=seen, out=np.zeros_like(counts)),
+            np.divide(total, counts, where=seen, out=np.zeros_like(counts)),
             starts[known],
             target / target.sum(axis=1, keepdims=True),
             float(share @ (1.0 - np.minimum(supported, 1.0))),
             round(float(lost.sum())),
-        )  # fmt: skip
+        )
 
     @property
     def d_mu(self) -> Vector:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from covshift.estimation.arrays import from_arrays
 from covshift.estimation.experience import Experience
 from covshift.estimation.features import FeaturesLike, as_features
-from covshift.estimation.intake import from_arrays
 from covshift.estimation.policies import as_policy
 from covshift.theory.examples import Problem
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from covshift.errors import InputError
 from covshift.estimation.experience import Experience, Sample, Semantics
-from covshift.estimation.fitting import RatioFunction, RatioProblem, fit_ratio
+from covshift.estimation.fitting import fit_ratio
+from covshift.estimation.problem import RatioFunction, RatioProblem
 from covshift.theory.validation import Vector, check_discount
 
 Objective: TypeAlias = Literal["discounted", "average"]

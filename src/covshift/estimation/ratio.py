@@ -17,9 +17,10 @@ from covshift.estimation.behavior import Calibration
 from covshift.estimation.diagnostics import Diagnostics, diagnose, projected_residual
 from covshift.estimation.experience import Experience, Semantics
 from covshift.estimation.features import Features, FeaturesLike, load_features
-from covshift.estimation.fitting import FUNCTIONS, RatioFunction, RatioProblem, fit_ratio
+from covshift.estimation.fitting import fit_ratio
 from covshift.estimation.intake import Data, as_logs
 from covshift.estimation.policies import PolicyLike
+from covshift.estimation.problem import FUNCTIONS, RatioFunction, RatioProblem
 from covshift.report.plots import COLORS, house_style, panels
 from covshift.theory.validation import Vector
 

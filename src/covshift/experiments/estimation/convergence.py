@@ -12,8 +12,9 @@ import numpy as np
 from covshift.errors import InputError
 from covshift.estimation import ESTIMATORS, Logs, simulate_logs
 from covshift.estimation.experience import Experience
-from covshift.estimation.fitting import RatioProblem, fit_ratio
+from covshift.estimation.fitting import fit_ratio
 from covshift.estimation.population import true_value
+from covshift.estimation.problem import RatioProblem
 from covshift.estimation.question import Question
 from covshift.theory.examples import Problem, episodic
 
