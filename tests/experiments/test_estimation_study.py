@@ -9,13 +9,9 @@ from rich.console import Console
 from covshift.errors import InputError
 from covshift.estimation import evaluate_policy
 from covshift.experiments.estimation.convergence import convergence
-from covshift.experiments.estimation.domains import (
-    breakout_features,
-    cart_pole_domain,
-    four_rooms_domain,
-    taxi_domain,
-)
+from covshift.experiments.estimation.domains import four_rooms_domain, taxi_domain
 from covshift.experiments.estimation.figures import summarize
+from covshift.experiments.estimation.games import breakout_features, cart_pole_domain
 from covshift.experiments.estimation.study import Outcome, run
 from covshift.experiments.estimation.sweep import SCALES, VARIANTS, Row, cells
 

@@ -1,6 +1,7 @@
 """Ratios and policy values from logged data, with intervals and diagnostics."""
 
 from covshift.estimation.arrays import Trajectory, from_arrays, from_trajectories
+from covshift.estimation.comparison import Comparison, ValueEstimate
 from covshift.estimation.estimators import ESTIMATORS
 from covshift.estimation.features import RandomFourier, Tabular
 from covshift.estimation.fitting import METHODS, register_method
@@ -8,12 +9,7 @@ from covshift.estimation.frames import from_frame
 from covshift.estimation.intake import as_logs, from_minari, from_store, simulate_logs
 from covshift.estimation.logs import Logs
 from covshift.estimation.ratio import RatioEstimate, estimate_ratio
-from covshift.estimation.values import (
-    Comparison,
-    ValueEstimate,
-    compare_estimators,
-    evaluate_policy,
-)
+from covshift.estimation.values import compare_estimators, evaluate_policy
 
 __all__ = [
     "ESTIMATORS",

@@ -16,12 +16,11 @@ from covshift.estimation.question import Objective, Question
 from covshift.estimation.values import evaluate_experience
 from covshift.experiments.estimation.domains import (
     Domain,
-    breakout_domain,
-    cart_pole_domain,
     four_rooms_domain,
     garnet_domain,
     taxi_domain,
 )
+from covshift.experiments.estimation.games import breakout_domain, cart_pole_domain
 
 DISTANCE = 0.5
 """Between μ (0) and π* (1) where it is not swept."""
