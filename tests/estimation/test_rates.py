@@ -87,6 +87,18 @@ def test_ratios_converge(
     assert -0.75 < slope(errors) < (-0.2 if method == "td" else -0.35), errors
 
 
+def test_short_records_do_not_bias_what_counts_sources() -> None:
+    """60 000 transitions cut after every third; a ratio that counted the last states too would be off by 0.3."""
+    logs = simulate_logs(_EPISODIC.mdp, _EPISODIC.mu, 3, 20_000, np.random.default_rng(0))
+    experience = Experience.of(logs, _EPISODIC.pi)
+    truth = true_value(_EPISODIC, 0.9)
+    question = Question("discounted", 0.9)
+    for name in ("mis", "fqe", "mwl"):
+        assert ESTIMATORS[name].estimate(experience, question) == pytest.approx(truth, abs=0.1)
+    by_rows = replace(question, ratio_method="td")
+    assert abs(ESTIMATORS["mis"].estimate(experience, by_rows) - truth) > 0.2
+
+
 @pytest.mark.parametrize("objective", ["discounted", "average"])
 @pytest.mark.parametrize("name", [name for name in ESTIMATORS if name not in ("behavior", "wis")])
 def test_values_converge(name: str, objective: str) -> None:

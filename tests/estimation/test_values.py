@@ -199,6 +199,23 @@ def test_a_zero_of_pi_ends_a_product() -> None:
     assert found == pytest.approx(expected)
 
 
+def test_a_product_beyond_all_numbers_is_refused() -> None:
+    steps = 1100
+    logs = from_trajectories(
+        Trajectory(
+            np.zeros(steps, dtype=int),
+            np.ones(steps, dtype=int),
+            np.ones(steps),
+            True,
+            [0.5] * steps,
+        )
+        for _ in range(2)
+    )
+    with pytest.raises(InputError, match="pdis is not a finite number"):
+        # 2 to the power of 1100.
+        evaluate_policy(logs, np.array([[0.0, 1.0]]), estimator="pdis", discount=1.0, interval=None)
+
+
 def test_bootstrap_weights_are_a_dirichlet_draw() -> None:
     draws = np.array(list(bootstrap_weights(5, 4000, np.random.default_rng(0))))
     np.testing.assert_allclose(draws.sum(axis=1), 5.0)

@@ -158,9 +158,12 @@ def evaluate_experience(
     chosen = find_estimator(estimator, question)
     question.check(experience)
     started = time.perf_counter()
-    value = chosen.estimate(experience, question)
+    with np.errstate(over="ignore", invalid="ignore"):
+        value = chosen.estimate(experience, question)
     if not np.isfinite(value):
-        raise InputError(f"{estimator} is not a finite number on these data")
+        raise InputError(
+            f"{estimator} is not a finite number on these data: its weights grow beyond all numbers"
+        )
     low = high = float("nan")
     found = np.empty(0)
     if interval is not None:
