@@ -58,7 +58,8 @@ def draw_convergence(points: Sequence[Point]) -> Exhibit:
         panel.loglog(sizes, 2 * level * np.sqrt(sizes[0] / sizes), ":", color="0.4", label="1/√N")
         panel.yaxis.set_minor_formatter(NullFormatter())
         panel.set(xlabel="transitions", ylabel="median error", title=title)
-        panel.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=3)
+        columns = 2 if kind == "ratio" else 3
+        panel.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=columns)
     return Exhibit(
         "convergence",
         "Does every estimator converge to the exact answer, and how fast?",
