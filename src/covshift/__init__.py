@@ -9,13 +9,27 @@ from typing import Any
 
 from covshift.version import __version__
 
-_ROOMS = ("learners", "rules", "theory")
+_ROOMS = ("estimation", "learners", "rules", "theory")
 _NAMES = {
     "RatioLearner": "covshift.learners.deep",
+    "compare_estimators": "covshift.estimation",
+    "estimate_ratio": "covshift.estimation",
+    "evaluate_policy": "covshift.estimation",
     "load_run": "covshift.runs",
 }
 
-__all__ = ["RatioLearner", "__version__", "learners", "load_run", "rules", "theory"]
+__all__ = [
+    "RatioLearner",
+    "__version__",
+    "compare_estimators",
+    "estimate_ratio",
+    "estimation",
+    "evaluate_policy",
+    "learners",
+    "load_run",
+    "rules",
+    "theory",
+]
 
 
 def __getattr__(name: str) -> Any:

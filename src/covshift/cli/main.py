@@ -23,6 +23,8 @@ Start here:
   covshift data info out/breakout     what a dataset holds; verify, import, export
   covshift train MinAtar/Breakout-v1 --preset c51-corrected --scale smoke --out out/run
                                       learn to act from another policy's data; resume, evaluate, watch
+  covshift estimate value out/breakout --policy uniform
+                                      what a policy is worth, from such data; ratio: where it goes
   covshift runs list out              the runs that are there
   covshift experiments                every figure of the paper, and ours: claim and cost
   covshift reproduce figure-1-left --scale smoke --out out/figures
@@ -43,6 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from covshift.cli.collect import Collect
     from covshift.cli.data import Data
     from covshift.cli.demo import Demo
+    from covshift.cli.estimate import Estimate
     from covshift.cli.report import Report
     from covshift.cli.reproduce import Experiments, Reproduce
     from covshift.cli.theory import Theory
@@ -59,6 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "reproduce": Reproduce,
         "collect": Collect,
         "data": Data,
+        "estimate": Estimate,
         "report": Report,
         "theory": Theory,
     }

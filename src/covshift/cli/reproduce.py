@@ -9,6 +9,13 @@ from typing import Annotated, Literal
 
 import tyro
 
+STUDY = (
+    "estimation",
+    "Every estimator of ratios and values: error, coverage and time on five domains, for growing data and distance.",
+    "no runs, about 12 min on one core at the scale small",
+)
+"""The one experiment that trains no agents."""
+
 
 @dataclass(frozen=True)
 class Experiments:
@@ -31,6 +38,11 @@ class Experiments:
                 console.print(f"  {experiment.claim}\n  [dim]{experiment.cost(self.scale)}[/dim]")
             else:
                 print(f"{known} · {experiment.claim} · {experiment.cost(self.scale)}")
+        known, claim, cost = STUDY
+        if console.is_terminal:
+            console.print(f"[bold]{known}[/bold]\n  {claim}\n  [dim]{cost}[/dim]")
+        else:
+            print(f"{known} · {claim} · {cost}")
 
 
 @dataclass(frozen=True)
@@ -71,6 +83,12 @@ class Reproduce:
         from covshift.report.sources import find_sources, write_report
 
         console = Console()
+        if self.name == STUDY[0]:
+            from covshift.experiments.estimation.study import run
+
+            place = self.out / self.name
+            print(f"The page: {run(place, scale=self.scale, console=console).page}")
+            return
         engine = local_engine(self.workers)
         if self.engine == "ray":
             engine = ray_engine(self.ray_address)

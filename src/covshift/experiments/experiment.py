@@ -114,13 +114,16 @@ class Experiment:
 
 @cache
 def find_experiments() -> dict[str, Experiment]:
-    """Every experiment, by the name of its folder: those that have a module `sweep`."""
+    """Every experiment of training runs, by the name of its folder: those whose `sweep` has an `EXPERIMENT`."""
     found = {}
     for module in pkgutil.iter_modules(covshift.experiments.__path__, "covshift.experiments."):
         names = {inner.name for inner in pkgutil.iter_modules(_path(module.name))}
         if "sweep" in names:
-            experiment = importlib.import_module(f"{module.name}.sweep").EXPERIMENT
-            found[experiment.name] = experiment
+            experiment = getattr(
+                importlib.import_module(f"{module.name}.sweep"), "EXPERIMENT", None
+            )
+            if experiment is not None:
+                found[experiment.name] = experiment
     return dict(sorted(found.items(), key=lambda item: (item[1].aliases or ("z",), item[0])))
 
 

@@ -1,0 +1,143 @@
+"""Seconds and memory of ratio estimates from a dataset on disk, at growing numbers of transitions.
+
+    python benchmarks/estimation.py [--transitions 10000000] [--states 1000] [--features 32]
+
+Writes one shard of a long random walk to a temporary folder and lists it as often as needed, so that the
+rows are streamed from a memory-mapped file. Tabular: the exact ratio of the empirical model. Features: least
+squares on random features of the state. Peer: what one would write by hand, the features of all rows in
+memory at once and the same sums as matrix products; its answer must agree. The last side is the whole of
+`estimate_ratio` with its held-out fit and its diagnostics. Each estimate runs in a process
+of its own; memory is that process's peak, of which the libraries and the store's small columns (about 30
+bytes a row) are the part that all sides share.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from covshift.data.exchange import import_npz
+from covshift.data.format import read_codec, read_manifest
+from covshift.data.store import Store
+from covshift.estimation import estimate_ratio
+from covshift.estimation.experience import Experience
+from covshift.estimation.features import Table as FeatureTable
+from covshift.estimation.features import Tabular
+from covshift.estimation.fitting import fit_ratio
+from covshift.estimation.intake import from_store
+from covshift.estimation.policies import as_policy
+from covshift.estimation.problem import RatioProblem
+from covshift.theory.examples import line_chain
+from covshift.theory.simulation import simulate
+
+RATIO_DISCOUNT = 0.99
+SHARD = 250_000
+PEER_MOST = 4_000_000
+"""Beyond it the peer needs more memory than most machines have."""
+
+SIDES = (
+    "tabular, streamed",
+    "features, streamed",
+    "features, all in memory",
+    "tabular, with all diagnostics",
+)
+
+
+def write_shard(folder: Path, num_states: int) -> None:
+    problem = line_chain(num_states, pi_right=0.52)
+    streams = 250
+    steps = list(
+        simulate(problem.mdp, problem.mu, SHARD // streams, streams, np.random.default_rng(0))
+    )
+    s, a, r, t = (np.stack(c, axis=1) for c in list(zip(*steps, strict=True))[:4])
+    states = np.concatenate([s, t[:, -1:]], axis=1)
+    ends = np.zeros(states.shape, dtype=bool)
+    ends[:, -1] = True
+    actions = np.concatenate([a, np.zeros((streams, 1), dtype=a.dtype)], axis=1)
+    np.savez(
+        folder / "walk.npz",
+        observations=states.ravel().astype(np.int32),
+        actions=actions.ravel(),
+        rewards=np.concatenate([np.zeros((streams, 1)), r], axis=1).ravel(),
+        terminated=np.zeros(states.size, dtype=bool),
+        truncated=ends.ravel(),
+        mu=problem.mu[states, actions].ravel(),
+    )
+    import_npz(folder / "walk.npz", folder / "walk")
+
+
+def estimate(folder: Path, side: str, transitions: int, num_states: int, num_features: int) -> None:
+    """Prints seconds and megabytes of one estimate."""
+    manifest = read_manifest(folder / "walk")
+    paths = [folder / "walk" / manifest["shards"][0]["file"]] * (transitions // SHARD)
+    store = Store.of_shards(paths, read_codec(folder / "walk", manifest), 1, 2)
+    problem = line_chain(num_states, pi_right=0.52)
+    phi = np.random.default_rng(0).standard_normal((num_states, num_features))
+    phi[:, 0] = 1.0
+    logs = from_store(store)
+
+    start = time.perf_counter()
+    if side == SIDES[3]:
+        w = estimate_ratio(logs, problem.pi, ratio_discount=RATIO_DISCOUNT).sample
+    elif side == SIDES[2]:
+        block = logs.block(np.arange(len(logs)))
+        x_tm1, x_t = phi[block.s_tm1], phi[block.s_t]
+        rho = problem.pi[block.s_tm1, block.a_tm1] / block.mu_tm1
+        a = x_tm1.T @ x_tm1 - RATIO_DISCOUNT * (x_t.T @ (rho[:, None] * x_tm1))
+        w = np.linalg.solve(a, (1.0 - RATIO_DISCOUNT) * x_tm1.sum(axis=0))
+    else:
+        features = Tabular(num_states) if side == SIDES[0] else FeatureTable(phi)
+        experience = Experience(logs, as_policy(problem.pi, 2), features)
+        asked = RatioProblem(experience, RATIO_DISCOUNT, "continuing")
+        found = fit_ratio(asked, "empirical" if side == SIDES[0] else "least-squares")
+        w = next(iter(found.arrays().values()))
+    seconds = time.perf_counter() - start
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert np.isfinite(w).all()
+    print(f"{seconds:.3f} {peak / 1024:.0f} {np.abs(w).sum():.9g}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--transitions", type=int, default=10_000_000)
+    parser.add_argument("--states", type=int, default=1_000)
+    parser.add_argument("--features", type=int, default=32)
+    parser.add_argument("--child", nargs=3, default=None)
+    options = parser.parse_args()
+    if options.child:
+        folder, side, transitions = options.child
+        estimate(Path(folder), side, int(transitions), options.states, options.features)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        write_shard(Path(folder), options.states)
+        print(f"{options.states} states, {options.features} features, γ̂ = {RATIO_DISCOUNT}\n")
+        print("| estimate | transitions | seconds | M transitions/s | peak memory, MB |")
+        print("|---|---:|---:|---:|---:|")
+        shares = (options.transitions // 16, options.transitions // 4, options.transitions)
+        sizes = sorted({max(SHARD, size // SHARD * SHARD) for size in shares})
+        answers: dict[int, dict[str, float]] = {}
+        for side in SIDES:
+            for size in sizes:
+                if side == SIDES[2] and size > PEER_MOST:
+                    continue
+                command = [sys.executable, __file__, "--child", folder, side, str(size)]
+                command += ["--states", str(options.states), "--features", str(options.features)]
+                done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+                seconds, peak, answer = (float(word) for word in done.stdout.split())
+                answers.setdefault(size, {})[side] = answer
+                rate = size / seconds / 1e6
+                print(f"| {side} | {size:,} | {seconds:.2f} | {rate:.2f} | {peak:,.0f} |")
+        for by_side in answers.values():
+            if set(SIDES[1:3]) <= set(by_side):
+                np.testing.assert_allclose(by_side[SIDES[1]], by_side[SIDES[2]], rtol=1e-5)
+
+
+if __name__ == "__main__":
+    main()

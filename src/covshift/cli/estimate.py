@@ -1,0 +1,178 @@
+"""`covshift estimate ratio | value`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+from covshift.errors import InputError
+
+if TYPE_CHECKING:
+    from covshift.estimation import Logs
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Estimate the covariate shift d_π/d_μ from a dataset, with diagnostics."""
+
+    data: Annotated[str, tyro.conf.Positional]
+    """The dataset's folder, or minari:NAME."""
+
+    policy: str
+    """Target policy: uniform | file:P.npy | module:function."""
+
+    out: Path
+    """Folder for estimate.json and estimate.npz, which RatioEstimate.load reads, and ratio.png."""
+
+    ratio_discount: float = 0.99
+    """γ̂: how far back in time the correction reaches, 1/(1 - γ̂) steps; 1 is d_π/d_μ itself."""
+
+    method: str | None = None
+    """empirical | td | least-squares | semi-gradient | simplex; by default empirical on tables, least-squares on features."""
+
+    semantics: Literal["continuing", "visits", "restart"] | None = None
+    """How episodes count; by default visits where one terminated, else continuing."""
+
+    features: str = "auto"
+    """auto: a table where states are numbers or one-hot vectors, else 1 and the standardized observation; fourier:K: 1 and K random waves of it; module:function: your own."""
+
+    behavior: str | None = None
+    """μ(a|s) in place of the logged one: a policy by name, or 'estimate'."""
+
+    def run(self) -> None:
+        """Estimates, says whether to believe it, and where it is."""
+        from covshift.estimation import as_logs, estimate_ratio
+
+        logs = as_logs(self.data)
+        estimate = estimate_ratio(
+            logs,
+            self.policy,
+            ratio_discount=self.ratio_discount,
+            method=self.method,
+            semantics=self.semantics,
+            features=_features(self.features, logs),
+            behavior=self.behavior,
+        )
+        estimate.save(self.out)
+        estimate.plot().savefig(self.out / "ratio.png", dpi=120)
+        if estimate.calibration is not None:
+            estimate.calibration.plot().savefig(self.out / "calibration.png", dpi=120)
+        for name, value in estimate.diagnostics.record().items():
+            shown = f"{value:.4g}" if isinstance(value, float) else value
+            print(f"{name.replace('_', ' '):20} {'unknown' if value is None else shown}")
+        print(f"The ratio: {self.out} (read it with covshift.estimation.RatioEstimate.load)")
+
+
+@dataclass(frozen=True)
+class Value:
+    """Estimate what a policy is worth from a dataset, by several estimators with intervals."""
+
+    data: Annotated[str, tyro.conf.Positional]
+    """The dataset's folder, or minari:NAME."""
+
+    policy: str
+    """Policy to evaluate: uniform | file:P.npy | module:function."""
+
+    out: Path | None = None
+    """Folder for values.csv, values.json and values.png; by default nothing is written."""
+
+    estimators: tuple[str, ...] = ()
+    """mis | mis-sn | dr | fqe | pdis | wis | wpdis | dualdice | gendice | gradientdice | mwl | behavior; by default all that can answer."""
+
+    objective: Literal["discounted", "average"] = "discounted"
+    """discounted: E[Σ γᵗ r] from the initial states; average: reward a step in the long run."""
+
+    discount: float = 0.99
+    """γ of the discounted value; 1 is the return of an episode."""
+
+    ratio_discount: float = 1.0
+    """γ̂ of the estimators with a ratio, for the average reward."""
+
+    features: str = "auto"
+    """auto | fourier:K | module:function, as in covshift estimate ratio."""
+
+    behavior: str | None = None
+    """μ(a|s) in place of the logged one: a policy by name, or 'estimate'."""
+
+    interval: float = 0.95
+    """Level of the intervals."""
+
+    replicates: int = 200
+    """Bootstrap replicates over trajectories."""
+
+    seed: int = 0
+    """Seed of the bootstrap."""
+
+    def run(self) -> None:
+        """Prints a line an estimator; says why some could not answer."""
+        from covshift.estimation import as_logs, compare_estimators
+
+        logs = as_logs(self.data)
+        found = compare_estimators(
+            logs,
+            self.policy,
+            estimators=self.estimators or None,
+            objective=self.objective,
+            discount=self.discount,
+            ratio_discount=self.ratio_discount,
+            features=_features(self.features, logs),
+            behavior=self.behavior,
+            interval=self.interval,
+            replicates=self.replicates,
+            seed=self.seed,
+        )
+        if not found.estimates:
+            raise InputError("; ".join(f"{name}: {why}" for name, why in found.failures.items()))
+        print(found.estimates[0].question.describe())
+        for estimate in found.estimates:
+            interval = f"[{estimate.low:.4g}, {estimate.high:.4g}]"
+            print(f"{estimate.estimator:14} {estimate.value:<11.4g} {interval}")
+        for name, why in found.failures.items():
+            print(f"{name:14} {why}")
+        if self.out is not None:
+            self.out.mkdir(parents=True, exist_ok=True)
+            found.write_csv(self.out / "values.csv")
+            records = [estimate.record() for estimate in found.estimates]
+            text = json.dumps({"estimates": records, "failures": found.failures}, indent=2)
+            (self.out / "values.json").write_text(text + "\n", encoding="utf-8")
+            found.plot().savefig(self.out / "values.png", dpi=120)
+            print(f"The values: {self.out}")
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Estimate ratios and policy values from logged data."""
+
+    action: tyro.conf.OmitSubcommandPrefixes[
+        Annotated[Ratio, tyro.conf.subcommand("ratio")]
+        | Annotated[Value, tyro.conf.subcommand("value")]
+    ]
+
+    def run(self) -> None:
+        """Does what was asked."""
+        self.action.run()
+
+
+def _features(text: str, logs: Logs) -> Any:
+    """The features that a name stands for."""
+    import importlib
+
+    import numpy as np
+
+    from covshift.estimation import RandomFourier
+
+    kind, separator, rest = text.partition(":")
+    if text == "auto":
+        return None
+    if kind == "fourier" and rest.isdigit() and int(rest) > 0:
+        return RandomFourier.fit(logs, int(rest), np.random.default_rng(0))
+    if separator and kind != "fourier" and rest:
+        try:
+            return getattr(importlib.import_module(kind), rest)
+        except (ImportError, AttributeError) as error:
+            raise InputError(f"the features '{text}' cannot be imported: {error}") from error
+    raise InputError(f"'{text}' names no features; say auto | fourier:K | module:function")

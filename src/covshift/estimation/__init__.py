@@ -1,0 +1,35 @@
+"""Ratios and policy values from logged data, with intervals and diagnostics."""
+
+from covshift.estimation.arrays import Trajectory, from_arrays, from_trajectories
+from covshift.estimation.comparison import Comparison, ValueEstimate
+from covshift.estimation.estimators import ESTIMATORS
+from covshift.estimation.features import RandomFourier, Tabular
+from covshift.estimation.fitting import METHODS, register_method
+from covshift.estimation.frames import from_frame
+from covshift.estimation.intake import as_logs, from_minari, from_store, simulate_logs
+from covshift.estimation.logs import Logs
+from covshift.estimation.ratio import RatioEstimate, estimate_ratio
+from covshift.estimation.values import compare_estimators, evaluate_policy
+
+__all__ = [
+    "ESTIMATORS",
+    "METHODS",
+    "Comparison",
+    "Logs",
+    "RandomFourier",
+    "RatioEstimate",
+    "Tabular",
+    "Trajectory",
+    "ValueEstimate",
+    "as_logs",
+    "compare_estimators",
+    "estimate_ratio",
+    "evaluate_policy",
+    "from_arrays",
+    "from_frame",
+    "from_minari",
+    "from_store",
+    "from_trajectories",
+    "register_method",
+    "simulate_logs",
+]

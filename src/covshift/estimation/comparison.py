@@ -1,0 +1,136 @@
+"""Estimates of a value, one and several, as records, tables and pictures."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from covshift.errors import InputError
+from covshift.estimation.estimators import ESTIMATORS
+from covshift.estimation.question import Question
+from covshift.report.plots import COLORS, house_style, panels
+from covshift.theory.validation import Vector
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ValueEstimate:
+    """An estimated value with its interval.
+
+    Attributes:
+        estimator: its name.
+        value: the estimate.
+        low: lower end of the interval; NaN where none was asked for.
+        high: upper end.
+        level: of the interval.
+        question: what was asked.
+        replicates: the estimates of the bootstrap.
+        seconds: how long it took.
+    """
+
+    estimator: str
+    value: float
+    low: float
+    high: float
+    level: float
+    question: Question
+    replicates: Vector
+    seconds: float
+
+    @property
+    def standard_error(self) -> float:
+        """Spread of the bootstrap."""
+        return float(self.replicates.std(ddof=1)) if len(self.replicates) > 1 else float("nan")
+
+    def record(self) -> dict[str, Any]:
+        """As plain values."""
+        return {
+            "estimator": self.estimator,
+            "objective": self.question.objective,
+            "estimand": self.question.describe(),
+            "value": self.value,
+            "low": self.low,
+            "high": self.high,
+            "level": self.level,
+            "standard_error": self.standard_error,
+            "seconds": self.seconds,
+        }
+
+    def __str__(self) -> str:
+        interval = "" if np.isnan(self.low) else f" [{self.low:.4g}, {self.high:.4g}]"
+        return f"{self.estimator}: {self.value:.4g}{interval}"
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Several estimates of one value, some of which may have failed.
+
+    Attributes:
+        estimates: what came of each estimator that could answer.
+        failures: why the others could not, by name.
+        truth: the true value, where it is known.
+    """
+
+    estimates: list[ValueEstimate]
+    failures: dict[str, str]
+    truth: float | None = None
+
+    def __getitem__(self, name: str) -> ValueEstimate:
+        for estimate in self.estimates:
+            if estimate.estimator == name:
+                return estimate
+        raise InputError(self.failures.get(name, f"'{name}' was not among the estimators"))
+
+    def plot(self) -> Figure:
+        """A row an estimator: its estimate, its interval, and the true value where it is known."""
+        with house_style():
+            height = 1.2 + 0.32 * len(self.estimates)
+            figure, (axes,) = panels(1, width=7.5, height=height)
+            rows = np.arange(len(self.estimates))[::-1]
+            for row, estimate in zip(rows, self.estimates, strict=True):
+                color = "0.55" if estimate.estimator == "behavior" else COLORS[0]
+                if not np.isnan(estimate.low):
+                    axes.plot([estimate.low, estimate.high], [row, row], color=color, linewidth=2)
+                axes.plot(estimate.value, row, "o", color=color)
+            if self.truth is not None:
+                axes.axvline(self.truth, color=COLORS[1], label="true value")
+                axes.legend(loc="lower right")
+            axes.set_yticks(rows, [ESTIMATORS[e.estimator].title for e in self.estimates])
+            axes.set_xlim(*_limits(self))
+            asked = self.estimates[0].question.describe() if self.estimates else ""
+            axes.set(xlabel=asked, ylim=(-0.7, len(rows) - 0.3))
+        return figure
+
+    def write_csv(self, path: Path | str) -> Path:
+        """A line an estimator."""
+        place = Path(path)
+        rows = [estimate.record() for estimate in self.estimates]
+        with place.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, fieldnames=[*rows[0], "truth"] if rows else ["truth"])
+            writer.writeheader()
+            writer.writerows(row | {"truth": self.truth} for row in rows)
+        return place
+
+
+def _limits(comparison: Comparison) -> tuple[float, float]:
+    """Of the axis: an estimator gone wild may leave it, so that the others can be told apart."""
+    ends = [
+        end
+        for estimate in comparison.estimates
+        for end in (estimate.low, estimate.high, estimate.value)
+        if np.isfinite(end)
+    ]
+    if comparison.truth is not None:
+        ends.append(comparison.truth)
+    values = np.array(ends) if ends else np.zeros(1)
+    first, last = np.percentile(values, [5, 95])
+    room = 0.6 * max(last - first, 1e-9, 0.05 * abs(last))
+    return float(max(values.min(), first - room) - 0.1 * room), float(
+        min(values.max(), last + room) + 0.1 * room
+    )

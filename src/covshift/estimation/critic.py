@@ -1,0 +1,99 @@
+"""Fitted Q evaluation at its fixed point, on a table or on features."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from covshift.estimation.experience import Experience, Sample
+from covshift.estimation.model import EmpiricalModel
+from covshift.estimation.moments import (
+    PairMoments,
+    expected_features,
+    pair_features,
+    solve,
+)
+from covshift.estimation.question import Question
+from covshift.theory.chain import as_dense
+from covshift.theory.validation import Vector
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Critic:
+    """Q̂(s, a) = ψ(s, a)ᵀθ.
+
+    Attributes:
+        theta: weights of ψ, feature by feature then action by action.
+        gain: ĝ of the average reward; 0 for a discounted value.
+        value: the answer: E_{d₀}[V̂], or ĝ.
+        restart_value: V̂ of what follows an episode's end: 0, or E_{d₀}[V̂] under `restart`.
+    """
+
+    theta: Vector
+    gain: float
+    value: float
+    restart_value: float = 0.0
+
+    def values(self, experience: Experience, sample: Sample) -> tuple[Vector, Vector, Vector]:
+        """Q̂(s, a), V̂(s) and V̂(s') of each transition."""
+        psi, psi_bar = pair_features(experience, sample)
+        after = expected_features(experience, sample.x_t, sample.pi_t)
+        v_t = np.where(sample.terminated_t, self.restart_value, after @ self.theta)
+        return psi @ self.theta, psi_bar @ self.theta, v_t
+
+
+def fit_critic(experience: Experience, question: Question) -> Critic:
+    """Q̂ with Q̂(s, a) = r + γ Σ_b π(b|s') Q̂(s', b) on average over the data, as far as features allow.
+
+    On a table this is the value of the empirical model. On features it is LSTDQ, the point at which fitted
+    Q iteration with least squares rests where it converges: Σ ψ (ψ - γψ̄')ᵀ θ = Σ ψ r. For the average reward
+    Q̂ is differential and 1 - γ is replaced by the unknown ĝ: Σ ψ [(ψ - ψ̄')ᵀθ + ĝ] = Σ ψ r.
+    """
+    if experience.is_tabular:
+        return _fit_table(experience, question)
+    moments = PairMoments.of(experience)
+    size = len(moments.total)
+    if not question.is_average:
+        system = as_dense(moments.gram - question.discount * moments.cross) / moments.count
+        theta = solve(system, moments.reward / moments.count, question.ridge)
+        return Critic(theta, 0.0, float(moments.initial @ theta / moments.starts))
+    episodic = experience.logs.has_episodes
+    moments = moments.restarted() if episodic else moments
+    system = as_dense(moments.gram - moments.cross) / moments.count
+    # Q̂ is free up to a constant, so the smallest θ is asked for; its last entry is ĝ, which is not small.
+    bordered = np.column_stack([system, moments.total / moments.count])
+    inner = bordered.T @ bordered + question.ridge * np.diag(np.append(np.ones(size), 0.0))
+    found = np.linalg.lstsq(inner, bordered.T @ (moments.reward / moments.count))[0]
+    theta, gain = np.asarray(found[:-1], dtype=np.float64), float(found[-1])
+    back = float(moments.initial @ theta / moments.starts) if episodic else 0.0
+    return Critic(theta, gain, gain, back)
+
+
+def _fit_table(experience: Experience, question: Question) -> Critic:
+    model = EmpiricalModel.of(experience)
+    if not question.is_average:
+        v = model.value(question.discount)
+        q = model.q_values(v, question.discount)
+        theta = _spread(experience, model, q, v)
+        return Critic(theta, 0.0, float(model.d_0 @ v))
+    semantics = question.semantics(experience)
+    chain = model.chain(semantics)
+    d_pi = model.ratio(semantics, 1.0) * model.d_mu
+    gain = float(d_pi @ model.r_pi)
+    # (I - P̂_π) v = r̂_π - ĝ with d_π·v = 0: adding e d_πᵀ makes the matrix regular.
+    matrix = np.eye(len(d_pi)) - as_dense(chain.p) + np.outer(np.ones(len(d_pi)), d_pi)
+    v = np.asarray(np.linalg.solve(matrix, model.r_pi - gain), dtype=np.float64)
+    back = float(model.d_0 @ v) if semantics == "restart" else 0.0
+    q = model.q_values(v, 1.0) - gain + model.end_share() * back
+    return Critic(_spread(experience, model, q, v), gain, gain, back)
+
+
+def _spread(experience: Experience, model: EmpiricalModel, q: Any, v: Vector) -> Vector:
+    """θ of a table: Q̂ where the pair was seen, V̂ where only the state was, the mean V̂ elsewhere."""
+    filled = np.where(model.pairs > 0, q, v[:, None])
+    every = np.full((experience.features.size, experience.num_actions), float(model.d_mu @ v))
+    every[model.states] = filled
+    return every.ravel()

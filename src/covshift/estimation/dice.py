@@ -1,0 +1,170 @@
+"""Peers that learn w(s, a) = d_π(s, a)/d_μ(s, a) directly, in closed form for linear functions.
+
+All solve the flow equation Σ w(s, a) [ψ(s, a) - γψ̄(s')] = Σ ψ̄(s₀) for w = ψᵀβ, where w is in the scale of
+visits for each initial state. With the same features for weights and test functions, a constant among
+them, and no ridge, all have the same solution, whose value is that of LSTDQ; they differ in the norm in
+which they fail where it has none, and in what they add to it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from covshift.errors import InputError
+from covshift.estimation.experience import Experience
+from covshift.estimation.moments import PairMoments, outer, pair_features
+from covshift.estimation.question import Question
+from covshift.theory.validation import Dense, Matrix, Vector
+
+_REWEIGHTINGS = 20
+
+MOST_PAIRS = 6000
+"""State-action features beyond which a dense solve is refused."""
+
+
+class _Flow(NamedTuple):
+    """The flow equation Fβ = b over mean sums, the Gram matrix, and the mass condition mᵀβ = 1.
+
+    A table has no ridge: a slowly mixing chain would feel any.
+    """
+
+    flow: Dense
+    right: Vector
+    gram: Dense
+    mass: Vector
+    reward: Vector
+    ridge: float
+    seen: NDArray[np.int64]
+
+
+def dual_dice(experience: Experience, question: Question) -> float:
+    """DualDICE (Nachum et al., 2019) with ν = ψᵀα and ζ = ψᵀβ.
+
+    min_α max_β E[(ν - γν')ζ - ζ²/2] - (1 - γ)E_{d₀}[ν]: the inner maximum is at β = G⁻¹Fᵀα, so that
+    α solves (F G⁻¹ Fᵀ + ridge) α = b. F = Σ (ψ - γψ̄')ψᵀ, G = Σ ψψᵀ.
+    """
+    parts = _flow(experience, question)
+    onto = _least_squares(_ridged(parts.gram, parts.ridge), parts.flow.T)
+    beta = onto @ _least_squares(_ridged(parts.flow @ onto, parts.ridge), parts.right)
+    return _answer(parts, beta, question)
+
+
+def gradient_dice(experience: Experience, question: Question) -> float:
+    """GradientDICE (Zhang et al., 2020): min_β ‖Fβ - b‖²_{G⁻¹} + (mᵀβ - 1)² + ridge ‖β‖²."""
+    parts = _flow(experience, question)
+    return _answer(parts, _regress(parts, _inverse_root(parts.gram)), question)
+
+
+def gen_dice(experience: Experience, question: Question) -> float:
+    """GenDICE (Zhang et al., 2020): the same in the norm of the weighted data, Σ τψψᵀ.
+
+    Its χ² divergence weighs by the estimate itself: min_β ‖Fβ - b‖² in (Σ max(τ, 0) ψψᵀ)⁻¹, solved by weighing
+    anew until the answer stays; + (mᵀβ - 1)² + ridge ‖β‖².
+    """
+    parts = _flow(experience, question)
+    beta = _regress(parts, _inverse_root(parts.gram))
+    answer = _answer(parts, beta, question)
+    for _ in range(_REWEIGHTINGS):
+        gram = _weighted_gram(experience, parts, beta)
+        # A share of the plain Gram matrix keeps directions without weight.
+        beta = _regress(parts, _inverse_root(gram + 1e-3 * parts.gram))
+        before, answer = answer, _answer(parts, beta, question)
+        if abs(answer - before) <= 1e-6 * max(1.0, abs(answer)):
+            break
+    return answer
+
+
+def minimax_weights(experience: Experience, question: Question) -> float:
+    """MWL (Uehara et al., 2020), test functions ψᵀα with ‖α‖ ≤ 1: min_β ‖Fβ - b‖² + ridge ‖β‖².
+
+    The average reward asks for (mᵀβ - 1)² too, without which w = 0 would do.
+    """
+    parts = _flow(experience, question)
+    beta = _regress(parts, None, with_mass=question.is_average)
+    return _answer(parts, beta, question)
+
+
+def _flow(experience: Experience, question: Question) -> _Flow:
+    table = experience.is_tabular
+    moments = PairMoments.of_table(experience) if table else PairMoments.of(experience)
+    seen = np.flatnonzero(moments.gram.diagonal() > 0)
+    if len(seen) > MOST_PAIRS:
+        raise InputError(
+            f"{len(seen):,} state-action features are too many for a dense solve (at most {MOST_PAIRS:,}); "
+            "use fqe or mis, which are sparse"
+        )
+    if question.is_average and experience.logs.has_episodes:
+        moments = moments.restarted()
+    discount = 1.0 if question.is_average else question.discount
+    scale = moments.count if question.is_average else moments.starts
+    gram = _dense(moments.gram, seen) / scale
+    flow = gram - discount * _dense(moments.cross, seen).T / scale
+    if question.is_average:
+        right, mass = np.zeros(len(seen)), moments.total / scale
+    else:
+        right = moments.initial[seen] / scale
+        mass = ((1.0 - discount) * moments.total + discount * moments.ended) / scale
+    ridge = 0.0 if table else question.ridge
+    return _Flow(flow, right, gram, mass[seen], moments.reward[seen] / scale, ridge, seen)
+
+
+def _answer(parts: _Flow, beta: Vector, question: Question) -> float:
+    """Σ w r over the scale; for the average reward over Σ w, which (mᵀβ - 1)² only asks to be near N."""
+    total = float(parts.reward @ beta)
+    return total / float(parts.mass @ beta) if question.is_average else total
+
+
+def _regress(parts: _Flow, root: Dense | None, *, with_mass: bool = True) -> Vector:
+    """argmin_β ‖R(Fβ - b)‖² + (mᵀβ - 1)² + ridge ‖β‖², stacked so that nothing is squared."""
+    rows = [parts.flow if root is None else root @ parts.flow]
+    right = [parts.right if root is None else root @ parts.right]
+    if with_mass:
+        rows.append(parts.mass[None, :])
+        right.append(np.ones(1))
+    if parts.ridge > 0.0:
+        rows.append(np.sqrt(parts.ridge) * np.eye(len(parts.mass)))
+        right.append(np.zeros(len(parts.mass)))
+    return _least_squares(np.vstack(rows), np.concatenate(right))
+
+
+def _inverse_root(gram: Dense) -> Dense:
+    """R with RᵀR = gram⁻¹ on the directions that the data fill."""
+    if np.count_nonzero(gram - np.diag(np.diag(gram))) == 0:
+        return np.diag(1.0 / np.sqrt(np.diag(gram)))
+    values, vectors = np.linalg.eigh(gram)
+    filled = values > 1e-12 * values[-1]
+    return np.asarray((vectors[:, filled] / np.sqrt(values[filled])).T)
+
+
+def _least_squares(matrix: Dense, right: Dense) -> Dense:
+    """By a pivoted QR factorization, several times faster than singular values."""
+    return np.asarray(scipy.linalg.lstsq(matrix, right, lapack_driver="gelsy")[0])
+
+
+def _weighted_gram(experience: Experience, parts: _Flow, beta: Vector) -> Dense:
+    """Σ max(τ, 0) ψψᵀ, in the scale of the Gram matrix."""
+    if experience.is_tabular:
+        return parts.gram * np.maximum(beta, 0.0)
+    total: Dense = np.zeros((len(parts.seen), len(parts.seen)))
+    plain = 0.0
+    for sample in experience.samples():
+        psi = pair_features(experience, sample)[0][:, parts.seen]
+        tau = np.maximum(psi @ beta, 0.0)
+        total = total + outer(psi, psi, sample.weight * tau)
+        plain += float(sample.weight @ (psi**2).sum(axis=1))
+    return total * float(np.trace(parts.gram)) / plain
+
+
+def _dense(matrix: Matrix, seen: NDArray[np.int64]) -> Dense:
+    if isinstance(matrix, sp.csr_array):
+        return np.asarray(matrix[seen][:, seen].toarray())
+    return np.asarray(matrix[np.ix_(seen, seen)])
+
+
+def _ridged(matrix: Dense, ridge: float) -> Dense:
+    return np.asarray(matrix + ridge * np.eye(len(matrix)))

@@ -1,0 +1,121 @@
+"""Logged data as users have them, brought into one form."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from covshift.data.exchange import import_minari
+from covshift.data.store import Store
+from covshift.errors import InputError
+from covshift.estimation.arrays import from_arrays, from_trajectories
+from covshift.estimation.frames import from_frame
+from covshift.estimation.logs import ArrayStates, Logs, StoreStates
+from covshift.theory.mdp import FiniteMDP
+from covshift.theory.simulation import simulate
+from covshift.theory.validation import as_policy as as_policy_table
+
+Data: TypeAlias = Any
+"""`Logs`, a folder, a `Store`, `minari:NAME`, a frame, a mapping of arrays, or trajectories."""
+
+
+def as_logs(data: Data, *, num_actions: int | None = None) -> Logs:
+    """The transitions of anything that `estimate_ratio` and `evaluate_policy` take.
+
+    Args:
+        data: `Logs`; a covshift dataset (its folder or a `Store`); `minari:NAME` for a local Minari dataset;
+            a mapping of NumPy arrays (`from_arrays`); a pandas or Polars frame (`from_frame`); or an iterable
+            of `Trajectory` (`from_trajectories`).
+        num_actions: of the environment; by default the dataset's, or one more than the largest in the data.
+    """
+    if isinstance(data, Logs):
+        return data
+    if isinstance(data, Store):
+        return from_store(data)
+    if isinstance(data, str) and data.startswith("minari:"):
+        return from_minari(data.removeprefix("minari:"))
+    if isinstance(data, str | Path):
+        return from_store(Store.open(data))
+    if hasattr(data, "columns") and hasattr(data, "__getitem__"):
+        return from_frame(data, num_actions=num_actions)
+    if isinstance(data, Mapping):
+        return from_arrays(**data, num_actions=num_actions)
+    if isinstance(data, Iterable):
+        return from_trajectories(data, num_actions=num_actions)
+    raise InputError(
+        f"data of the type {type(data).__name__} are not known; give a dataset's folder, a frame, arrays, "
+        "or trajectories"
+    )
+
+
+def from_store(store: Store) -> Logs:
+    """The transitions of a covshift dataset, whose states stay on disk."""
+    ids = np.flatnonzero(store.is_transition)
+    column = store.columns
+    return Logs(
+        StoreStates(store, ids),
+        column["action"][ids],
+        column["mu"][ids],
+        column["reward"][ids + 1],
+        column["terminated"][ids + 1],
+        column["truncated"][ids + 1],
+        column["is_initial"][ids],
+        (np.cumsum(column["is_initial"], dtype=np.int32) - np.int32(1))[ids],
+        store.num_actions,
+    )
+
+
+def from_minari(name: str, policy: str | None = None) -> Logs:
+    """The transitions of a local Minari dataset with discrete actions.
+
+    Args:
+        name: of the dataset.
+        policy: gives μ(a|s) where the dataset has no `infos["mu"]`, by name.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store.open(import_minari(name, Path(folder) / "dataset", policy))
+        logs = from_store(store)
+        block = logs.block(np.arange(len(logs)))
+    return Logs(
+        ArrayStates(block.s_tm1, block.s_t),
+        block.a_tm1,
+        block.mu_tm1,
+        block.r_t,
+        block.terminated_t,
+        block.truncated_t,
+        block.is_initial_tm1,
+        block.trajectory,
+        logs.num_actions,
+    )
+
+
+def simulate_logs(
+    mdp: FiniteMDP, mu: ArrayLike, num_steps: int, num_streams: int, rng: np.random.Generator
+) -> Logs:
+    """What a behavior policy would log in a finite MDP; rewards are the expected ones.
+
+    A continuing MDP gives `num_streams` trajectories of `num_steps`, which start from d_μ. An episodic one
+    gives whole episodes, and the last of each stream cut off.
+    """
+    table = as_policy_table("mu", mu, mdp.num_states, mdp.num_actions)
+    steps = list(simulate(mdp, table, num_steps, num_streams, rng))
+    s_tm1, a_tm1, r_t, s_t, ended = (
+        np.stack(columns, axis=1).ravel() for columns in zip(*steps, strict=True)
+    )
+    stream = np.repeat(np.arange(num_streams), num_steps)
+    truncated = np.append(np.diff(stream) > 0, True) & ~ended
+    return from_arrays(
+        s_tm1,
+        a_tm1,
+        r_t,
+        s_t,
+        ended,
+        mu=table[s_tm1, a_tm1],
+        truncated=truncated,
+        num_actions=mdp.num_actions,
+    )

@@ -1,0 +1,222 @@
+"""The empirical model: what a table of counts says about the MDP, solved exactly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, final
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from covshift.errors import InputError
+from covshift.estimation.experience import Experience, Semantics
+from covshift.theory.chain import MarkovChain
+from covshift.theory.ratios import c_star
+from covshift.theory.validation import Dense, Vector
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class EmpiricalModel:
+    """P̂(s'|s, a) = N(s, a, s')/N(s, a), r̂(s, a), d̂₀ and d̂_μ over the states acted in.
+
+    Where π takes an action that was never logged in a state, π is renormalized over those that were;
+    `unsupported_mass` says how much that is. A transition to a state in which nothing was ever done leads
+    to d̂_μ instead; `dead_ends` counts them.
+
+    Attributes:
+        states: numbers of the states acted in; all other arrays go by their order.
+        pairs: states × actions, N(s, a).
+        arrivals: (states · actions) × states, N(s, a, s').
+        lost: states × actions, weight of transitions to states in which nothing was done.
+        reward: states × actions, mean reward; 0 where the pair was never seen.
+        starts: N₀(s), how often an episode started in each state.
+        pi: the target policy over the pairs that were seen.
+        unsupported_mass: share of data under which π takes actions never logged there.
+        dead_ends: how many transitions lead to states in which nothing was done.
+    """
+
+    states: NDArray[np.int64]
+    pairs: Dense
+    arrivals: sp.csr_array
+    lost: Dense
+    reward: Dense
+    starts: Vector
+    pi: Dense
+    unsupported_mass: float
+    dead_ends: int
+
+    @classmethod
+    def of(cls, experience: Experience) -> EmpiricalModel:
+        """Counts in one pass over the data."""
+        size, num_actions = experience.features.size, experience.num_actions
+        out, reward = np.zeros(size * num_actions), np.zeros(size * num_actions)
+        starts, pi = np.zeros(size), np.zeros((size, num_actions))
+        arrivals: Any = sp.csr_array((size * num_actions, size))
+        for sample in experience.samples():
+            pair = sample.x_tm1 * num_actions + sample.a_tm1
+            out += np.bincount(pair, sample.weight, minlength=len(out))
+            reward += np.bincount(pair, sample.weight * sample.r_t, minlength=len(out))
+            first = sample.is_initial_tm1
+            starts += np.bincount(sample.x_tm1[first], sample.weight[first], minlength=size)
+            pi[sample.x_tm1] = sample.pi_tm1
+            goes_on = ~sample.terminated_t
+            arrivals = arrivals + _count_arrivals(
+                pair[goes_on], sample.x_t[goes_on], sample.weight[goes_on], arrivals.shape
+            )
+        pairs = out.reshape(size, num_actions)
+        known = np.flatnonzero(pairs.sum(axis=1) > 0)
+        return cls._compact(known, pairs, arrivals, reward, starts, pi)
+
+    @classmethod
+    def _compact(
+        cls,
+        known: NDArray[np.int64],
+        pairs: Dense,
+        arrivals: sp.csr_array,
+        reward: Dense,
+        starts: Vector,
+        pi: Dense,
+    ) -> EmpiricalModel:
+        num_actions = pairs.shape[1]
+        rows = (known[:, None] * num_actions + np.arange(num_actions)).ravel()
+        here = arrivals[rows]
+        kept = sp.csr_array(here[:, known])
+        lost = np.asarray(here.sum(axis=1)).ravel() - np.asarray(kept.sum(axis=1)).ravel()
+        counts, target = pairs[known], pi[known]
+        seen = counts > 0
+        supported = (target * seen).sum(axis=1)
+        share = counts.sum(axis=1) / counts.sum()
+        nowhere = supported <= 0
+        # Where π takes none of the actions logged, nothing better is known than what was done.
+        target = np.where(nowhere[:, None], counts, target * seen)
+        total = reward.reshape(pairs.shape)[known]
+        return cls(
+            known,
+            counts,
+            kept,
+            np.where(np.abs(lost) < 1e-12, 0.0, lost).reshape(counts.shape),
+            np.divide(total, counts, where=seen, out=np.zeros_like(counts)),
+            starts[known],
+            target / target.sum(axis=1, keepdims=True),
+            float(share @ (1.0 - np.minimum(supported, 1.0))),
+            round(float(lost.sum())),
+        )
+
+    @property
+    def d_mu(self) -> Vector:
+        """Share of the actions that were taken in each state."""
+        visits = self.pairs.sum(axis=1)
+        return np.asarray(visits / visits.sum())
+
+    @property
+    def d_0(self) -> Vector:
+        """Share of each state among the initial ones."""
+        if self.starts.sum() <= 0:
+            raise InputError(
+                "no state is marked is_initial, so the start distribution is not known"
+            )
+        return np.asarray(self.starts / self.starts.sum())
+
+    @property
+    def visits(self) -> Vector:
+        """d_μ of the episodic semantics: visits to each state for each initial state logged."""
+        return np.asarray(self.pairs.sum(axis=1) / self.starts.sum())
+
+    @cached_property
+    def p_pi(self) -> sp.csr_array:
+        """P̂_π, whose rows fall short of 1 by the probability that the episode ends."""
+        share = np.divide(self.pi, self.pairs, where=self.pairs > 0, out=np.zeros_like(self.pi))
+        size, num_actions = share.shape
+        columns, starts = np.arange(share.size), np.arange(0, share.size + 1, num_actions)
+        pick = sp.csr_array((share.ravel(), columns, starts), shape=(size, share.size))
+        p = sp.csr_array(pick @ self.arrivals)
+        to_data = (share * self.lost).sum(axis=1)
+        if to_data.any():
+            p = sp.csr_array(p + sp.csr_array(to_data[:, None]) @ sp.csr_array(self.d_mu[None, :]))
+        p.eliminate_zeros()
+        # Rounding may lift a row over 1, which the chain would refuse.
+        excess = np.maximum(np.asarray(p.sum(axis=1)).ravel(), 1.0)
+        return sp.csr_array(sp.diags_array(1.0 / excess) @ p)
+
+    @property
+    def r_pi(self) -> Vector:
+        """r̂_π."""
+        return np.asarray((self.pi * self.reward).sum(axis=1))
+
+    def chain(self, semantics: Semantics, discount: float = 1.0) -> MarkovChain:
+        """P̂_π as a chain of `theory`, in which a discount is the probability of going on."""
+        if semantics == "continuing":
+            return MarkovChain(self._stochastic())
+        chain = MarkovChain(sp.csr_array(discount * self.p_pi), self.d_0)
+        return chain.restart() if semantics == "restart" else chain
+
+    def ratio(self, semantics: Semantics, ratio_discount: float, discount: float = 1.0) -> Vector:
+        """The exact ratio of this model: d̂_π/d̂_μ by `theory.c_star`.
+
+        Raises:
+            InputError: at γ̂ = 1 the ratio of this model is not unique, or episodes never end.
+        """
+        chain = self.chain(semantics, discount)
+        if ratio_discount == 1.0:
+            self._check_unique(chain)
+        d_mu = self.visits if semantics == "visits" else self.d_mu
+        return c_star(chain, d_mu, ratio_discount)
+
+    def value(self, discount: float) -> Vector:
+        """V̂ = (I - γP̂_π)⁻¹ r̂_π of the states acted in."""
+        chain = self.chain("visits")
+        if discount == 1.0:
+            self._check_unique(chain)
+        return chain.resolvent(discount).solve(self.r_pi)
+
+    def q_values(self, v: Vector, discount: float) -> Dense:
+        """Q̂ = r̂ + γ P̂ v, states × actions; NaN-free: 0 rewards and values where never seen."""
+        inflow = (self.arrivals @ v).reshape(self.pairs.shape) + self.lost * float(self.d_mu @ v)
+        mean = np.divide(inflow, self.pairs, where=self.pairs > 0, out=np.zeros_like(self.pairs))
+        return np.asarray(self.reward + discount * mean)
+
+    def end_share(self) -> Dense:
+        """Share of each pair's transitions that ended an episode."""
+        went = np.asarray(self.arrivals.sum(axis=1)).reshape(self.pairs.shape) + self.lost
+        share = np.divide(went, self.pairs, where=self.pairs > 0, out=np.ones_like(self.pairs))
+        return np.maximum(1.0 - share, 0.0)
+
+    def scatter(self, values: Vector, size: int, fill: float) -> Vector:
+        """Values of the known states in a table of all of them."""
+        table = np.full((size, *values.shape[1:]), fill)
+        table[self.states] = values
+        return table
+
+    def _stochastic(self) -> sp.csr_array:
+        sums = np.asarray(self.p_pi.sum(axis=1)).ravel()
+        return sp.csr_array(sp.diags_array(1.0 / sums) @ self.p_pi)
+
+    def _check_unique(self, chain: MarkovChain) -> None:
+        classes = chain.recurrent_classes()
+        visits = self.pairs.sum(axis=1)
+        if chain.is_episodic and classes:
+            stuck = sum(int(visits[states].sum()) for states in classes)
+            raise InputError(
+                f"from {stuck:,} of {int(visits.sum()):,} logged transitions no episode ever ends under the "
+                "target policy, so a discount of 1 has no answer: use one below 1"
+            )
+        if not chain.is_episodic and len(classes) > 1:
+            largest = max(int(visits[states].sum()) for states in classes)
+            raise InputError(
+                f"under the target policy the data fall into {len(classes)} classes of states that never meet "
+                f"({int(visits.sum()) - largest:,} of {int(visits.sum()):,} transitions lie outside the "
+                "largest), so the ratio at γ̂ = 1 is not unique: use ratio_discount below 1"
+            )
+
+
+def _count_arrivals(
+    pair: NDArray[np.int64], arrived: NDArray[np.int64], weight: Vector, shape: tuple[int, int]
+) -> sp.csr_array:
+    """N(s, a, s') of one block; a dense table of it is faster where it is not much larger."""
+    if shape[0] * shape[1] <= 4 * len(pair):
+        flat = np.bincount(pair * shape[1] + arrived, weight, minlength=shape[0] * shape[1])
+        return sp.csr_array(flat.reshape(shape))
+    return sp.csr_array((weight, (pair, arrived)), shape=shape)

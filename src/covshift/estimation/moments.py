@@ -1,0 +1,236 @@
+"""Sums over the data that linear estimators solve with; a table is the case of one-hot features."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias, final
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from scipy.sparse.linalg import splu
+
+from covshift.errors import InputError
+from covshift.estimation.experience import Experience, Sample, Semantics
+from covshift.estimation.model import EmpiricalModel
+from covshift.theory.chain import as_dense
+from covshift.theory.validation import Matrix, Vector
+
+LossWeight: TypeAlias = Callable[[NDArray[Any]], Vector]
+"""From features of states to the weight of their error."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class RatioMoments:
+    """Sums for ĉ(s) = φ(s)ᵀw, from which every γ̂ and every semantics can be solved.
+
+    Attributes:
+        count: transitions.
+        starts: initial states.
+        gram: Σ φ(s) φ(s)ᵀ over the states acted in.
+        cross: Σ ρ φ(s') φ(s)ᵀ over transitions that end no episode.
+        total: Σ φ(s).
+        initial: Σ φ(s₀).
+        ending: Σ ρ φ(s) over transitions that end an episode.
+    """
+
+    count: float
+    starts: float
+    gram: Matrix
+    cross: Matrix
+    total: Vector
+    initial: Vector
+    ending: Vector
+
+    @classmethod
+    def of(cls, experience: Experience, loss_weight: LossWeight | None = None) -> RatioMoments:
+        """One pass over the data; `loss_weight` weighs the error at each state."""
+        size = experience.features.size
+        sums: list[Any] = [0.0] * 7
+        for sample in experience.samples():
+            x_tm1, x_t = (_rows(x, size) for x in (sample.x_tm1, sample.x_t))
+            weight, goes_on = sample.weight, ~sample.terminated_t
+            error_tm1 = _weigh(loss_weight, sample.x_tm1, weight)
+            error_t = _weigh(loss_weight, sample.x_t, weight)
+            rho = weight * sample.rho_tm1
+            parts = (
+                weight.sum(),
+                weight[sample.is_initial_tm1].sum(),
+                outer(x_tm1, x_tm1, error_tm1),
+                outer(x_t, x_tm1, error_t * sample.rho_tm1 * goes_on),
+                x_tm1.T @ error_tm1,
+                x_tm1.T @ (error_tm1 * sample.is_initial_tm1),
+                x_tm1.T @ (rho * sample.terminated_t),
+            )
+            sums = [total + part for total, part in zip(sums, parts, strict=True)]
+        return cls(float(sums[0]), float(sums[1]), *sums[2:])
+
+    def equation(
+        self, semantics: Semantics, ratio_discount: float, discount: float = 1.0
+    ) -> tuple[Matrix, Vector]:
+        """The k × k system of the fixed point, divided by the number of transitions.
+
+        Σ φ(s)(ĉ(s) - (1 - γ̂)) = γ̂ [Σ γ ρ ĉ(s) φ(s') + inflow], summed over transitions. The inflow of
+        `visits` is Σ φ(s₀), that of `restart` what ended, Σ ρ ĉ(s), times the mean of φ(s₀).
+
+        d_μ is the distribution of the states acted in; where nothing is cut off these are all states, and
+        the equation is the initial-state rule at natural frequency.
+        """
+        system: Any = self.gram - ratio_discount * discount * self.cross
+        right = (1.0 - ratio_discount) * self.total
+        if semantics == "visits":
+            right = right + ratio_discount * self.initial
+        elif semantics == "restart":
+            back = np.outer(self.initial / self.starts, self.ending)
+            system = as_dense(system) - ratio_discount * back
+        return system / self.count, right / self.count
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class PairMoments:
+    """Sums over state-action features ψ(s, a) = φ(s) ⊗ e_a.
+
+    Attributes:
+        count: transitions.
+        starts: initial states.
+        gram: Σ ψ(s, a) ψ(s, a)ᵀ.
+        cross: Σ ψ(s, a) ψ̄(s')ᵀ with ψ̄(s') = Σ_b π(b|s') ψ(s', b), 0 where the episode ended.
+        total: Σ ψ(s, a).
+        ended: Σ ψ(s, a) over transitions that end an episode.
+        reward: Σ r ψ(s, a).
+        initial: Σ ψ̄(s₀).
+    """
+
+    count: float
+    starts: float
+    gram: Matrix
+    cross: Matrix
+    total: Vector
+    ended: Vector
+    reward: Vector
+    initial: Vector
+
+    @classmethod
+    def of(cls, experience: Experience) -> PairMoments:
+        """One pass over the data."""
+        sums: list[Any] = [0.0] * 8
+        for sample in experience.samples():
+            psi, psi_bar = pair_features(experience, sample)
+            weight = sample.weight
+            after = expected_features(experience, sample.x_t, sample.pi_t)
+            parts = (
+                weight.sum(),
+                weight[sample.is_initial_tm1].sum(),
+                outer(psi, psi, weight),
+                outer(psi, after, weight * ~sample.terminated_t),
+                psi.T @ weight,
+                psi.T @ (weight * sample.terminated_t),
+                psi.T @ (weight * sample.r_t),
+                psi_bar.T @ (weight * sample.is_initial_tm1),
+            )
+            sums = [total + part for total, part in zip(sums, parts, strict=True)]
+        return cls(float(sums[0]), float(sums[1]), *sums[2:])
+
+    @classmethod
+    def of_table(cls, experience: Experience) -> PairMoments:
+        """The same of the counted model, in which π takes no action that was never logged.
+
+        Pairs go by the model's states, then actions.
+        """
+        model = EmpiricalModel.of(experience)
+        size, num_actions = model.pairs.shape
+        columns, bounds = (
+            np.arange(size * num_actions),
+            np.arange(0, model.pi.size + 1, num_actions),
+        )
+        pick = sp.csr_array((model.pi.ravel(), columns, bounds), shape=(size, size * num_actions))
+        to_data = sp.csr_array(model.lost.reshape(-1, 1)) @ sp.csr_array(model.d_mu[None, :])
+        count = model.pairs.ravel()
+        return cls(
+            float(count.sum()),
+            float(model.starts.sum()),
+            sp.csr_array(sp.diags_array(count)),
+            sp.csr_array((model.arrivals + to_data) @ pick),
+            count,
+            count * model.end_share().ravel(),
+            count * model.reward.ravel(),
+            np.asarray(model.starts @ pick),
+        )
+
+    def restarted(self) -> PairMoments:
+        """With an episode's end leading to the mean of ψ̄(s₀)."""
+        back = np.outer(self.ended, self.initial / max(self.starts, 1e-300))
+        return PairMoments(
+            self.count,
+            self.starts,
+            self.gram,
+            as_dense(self.cross) + back,
+            self.total,
+            np.zeros_like(self.ended),
+            self.reward,
+            self.initial,
+        )
+
+
+def pair_features(experience: Experience, sample: Sample) -> tuple[Any, Any]:
+    """ψ(s, a) of the action taken and ψ̄(s) = Σ_b π(b|s) ψ(s, b)."""
+    taken = np.zeros_like(sample.pi_tm1)
+    taken[np.arange(len(taken)), sample.a_tm1] = 1.0
+    return (
+        expected_features(experience, sample.x_tm1, taken),
+        expected_features(experience, sample.x_tm1, sample.pi_tm1),
+    )
+
+
+def expected_features(experience: Experience, x: NDArray[Any], pi: NDArray[np.float64]) -> Any:
+    """Σ_b π(b|s) φ(s) ⊗ e_b, feature by feature then action by action; sparse for a table."""
+    rows, num_actions = pi.shape
+    if not experience.is_tabular:
+        return (x[:, :, None] * pi[:, None, :]).reshape(rows, -1)
+    columns = (x[:, None] * num_actions + np.arange(num_actions)).ravel()
+    bounds = np.arange(0, pi.size + 1, num_actions)
+    made = sp.csr_array(
+        (pi.ravel(), columns, bounds), shape=(rows, experience.features.size * num_actions)
+    )
+    made.eliminate_zeros()
+    return made
+
+
+def outer(left: Any, right: Any, weight: Vector) -> Any:
+    """Σ weight · left rightᵀ over rows."""
+    if isinstance(left, sp.csr_array):
+        return sp.csr_array(left.T @ sp.csr_array(sp.diags_array(weight) @ right))
+    return left.T @ (weight[:, None] * right)
+
+
+def solve(system: Matrix, right: Vector, ridge: float = 0.0) -> Vector:
+    """x with (system + ridge · I) x = right; the smallest least-squares solution if dense.
+
+    Raises:
+        InputError: a sparse system is singular.
+    """
+    if sp.issparse(system):
+        square = sp.csc_array(system + ridge * sp.eye_array(system.shape[0]))
+        try:
+            return np.asarray(splu(square).solve(right))
+        except RuntimeError as error:
+            raise InputError(
+                "the data do not determine a ratio in every state; add a ridge, or use method='empirical'"
+            ) from error
+    dense = np.asarray(system) + ridge * np.eye(len(right))
+    return np.asarray(np.linalg.lstsq(dense, right)[0])
+
+
+def _rows(x: NDArray[Any], size: int) -> Any:
+    """Features as they are; state numbers as one-hot rows."""
+    if x.ndim == 2:
+        return x
+    count = len(x)
+    return sp.csr_array((np.ones(count), x, np.arange(count + 1)), shape=(count, size))
+
+
+def _weigh(loss_weight: LossWeight | None, x: NDArray[Any], weight: Vector) -> Vector:
+    return weight if loss_weight is None else np.asarray(weight * loss_weight(x))

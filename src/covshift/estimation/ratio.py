@@ -1,0 +1,236 @@
+"""`estimate_ratio`: the covariate shift d_π/d_μ from logged data, with diagnostics."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from covshift.errors import InputError
+from covshift.estimation.behavior import Calibration
+from covshift.estimation.diagnostics import Diagnostics, diagnose, projected_residual
+from covshift.estimation.experience import Experience, Semantics
+from covshift.estimation.features import Features, FeaturesLike, load_features
+from covshift.estimation.fitting import fit_ratio
+from covshift.estimation.intake import Data, as_logs
+from covshift.estimation.policies import PolicyLike
+from covshift.estimation.problem import FUNCTIONS, RatioFunction, RatioProblem
+from covshift.report.plots import COLORS, house_style, panels
+from covshift.theory.validation import Vector
+
+FORMAT_VERSION = 1
+SPEC, ARRAYS = "estimate.json", "estimate.npz"
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class RatioEstimate:
+    """An estimated ratio: a function of states with its diagnostics.
+
+    Attributes:
+        method: by which it was estimated.
+        ratio_discount: γ̂.
+        semantics: `continuing`, `visits` or `restart`.
+        discount: γ of discounted visits; 1 for the ratio of the paper.
+        features: of the states.
+        function: ĉ.
+        diagnostics: whether to believe it.
+        sample: ĉ on at most 100 000 states of the data, for plots.
+        calibration: of μ, where it was estimated.
+    """
+
+    method: str
+    ratio_discount: float
+    semantics: Semantics
+    discount: float
+    features: Features
+    function: RatioFunction
+    diagnostics: Diagnostics
+    sample: Vector
+    calibration: Calibration | None = None
+
+    def ratio(self, states: Any) -> Vector:
+        """ĉ of each state of a batch."""
+        return self.function.at(self.features(np.asarray(states)))
+
+    def mean_over(self, data: Data) -> float:
+        """Mean ĉ over the states of other data; over rollouts of π it is E_π[ĉ] ≥ E_μ[ĉ] (B3)."""
+        logs = as_logs(data)
+        total = sum(float(self.ratio(block.s_tm1).sum()) for block in logs.blocks())
+        return total / len(logs)
+
+    def save(self, folder: Path | str) -> Path:
+        """Writes `estimate.json` and `estimate.npz`, from which `load` makes it again."""
+        place = Path(folder)
+        place.mkdir(parents=True, exist_ok=True)
+        spec = {
+            "format_version": FORMAT_VERSION,
+            "method": self.method,
+            "ratio_discount": self.ratio_discount,
+            "semantics": self.semantics,
+            "discount": self.discount,
+            "features": self.features.kind,
+            "function": self.function.kind,
+            "diagnostics": self.diagnostics.record(),
+        }
+        arrays = {f"features.{name}": v for name, v in self.features.arrays().items()}
+        arrays |= {f"function.{name}": v for name, v in self.function.arrays().items()}
+        arrays["sample"] = self.sample
+        partial = place / f"{ARRAYS}.partial"
+        with partial.open("wb") as file:
+            np.savez(file, allow_pickle=False, **arrays)
+        partial.replace(place / ARRAYS)
+        partial = place / f"{SPEC}.partial"
+        partial.write_text(json.dumps(spec, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        partial.replace(place / SPEC)
+        return place
+
+    @classmethod
+    def load(cls, folder: Path | str, features: FeaturesLike = None) -> RatioEstimate:
+        """The estimate that `save` wrote; nothing of the files is run.
+
+        Args:
+            folder: where it was saved.
+            features: the function of features, where one was used.
+        """
+        place = Path(folder)
+        try:
+            spec = json.loads((place / SPEC).read_text(encoding="utf-8"))
+            with np.load(place / ARRAYS, allow_pickle=False) as file:
+                arrays = {name: file[name] for name in file.files}
+        except (OSError, ValueError, zipfile.BadZipFile) as error:
+            raise InputError(f"{place} holds no estimate that can be read: {error}") from error
+        if not isinstance(spec, dict) or spec.get("format_version") != FORMAT_VERSION:
+            raise InputError(f"{place / SPEC} is no estimate of format version {FORMAT_VERSION}")
+        if spec["function"] not in FUNCTIONS:
+            raise InputError(f"a ratio of the kind '{spec['function']}' is not known")
+        recorded = spec["diagnostics"].items()
+        known: dict[str, Any] = {
+            name: float("nan") if value is None else value for name, value in recorded
+        }
+        return cls(
+            spec["method"],
+            spec["ratio_discount"],
+            spec["semantics"],
+            spec["discount"],
+            load_features(spec["features"], _under("features", arrays), features),
+            FUNCTIONS[spec["function"]](**_under("function", arrays)),
+            Diagnostics(**known),
+            arrays["sample"],
+        )
+
+    def plot(self) -> Figure:
+        """How ĉ is distributed over the data, and how much of the weight few states carry."""
+        with house_style():
+            figure, (left, right) = panels(2, width=9.0, height=3.4)
+            left.hist(self.sample, bins=60, color=COLORS[0])
+            left.axvline(float(self.sample.mean()), color=COLORS[1], label="mean")
+            left.set(xlabel="ĉ(s)", ylabel="states of the data", yscale="log")
+            left.set_title(f"{self.method}, γ̂ = {self.ratio_discount:g}")
+            left.legend()
+            ordered = np.sort(self.sample)[::-1]
+            weight = np.cumsum(ordered) / max(float(ordered.sum()), 1e-300)
+            right.plot(np.arange(1, len(ordered) + 1) / len(ordered), weight, color=COLORS[0])
+            right.plot([0, 1], [0, 1], color="0.6", linewidth=1)
+            right.set(xlabel="share of states, largest ĉ first", ylabel="share of the weight")
+            right.set_title(f"Effective sample: {self.diagnostics.ess_share:.1%}")
+        return figure
+
+
+def estimate_ratio(
+    data: Data,
+    policy: PolicyLike,
+    *,
+    ratio_discount: float,
+    method: str | None = None,
+    semantics: Semantics | None = None,
+    discount: float = 1.0,
+    features: FeaturesLike = None,
+    behavior: PolicyLike | NDArray[np.float64] | None = None,
+    held_out: float = 0.25,
+    **options: Any,
+) -> RatioEstimate:
+    """Estimates c(s) = d_π(s)/d_μ(s), or its discounted form, from logged data.
+
+    Args:
+        data: anything that `as_logs` takes.
+        policy: the target policy π: a function of states, a table, or a name.
+        ratio_discount: γ̂; below 1 the ratio is d̂_π/d_μ, which needs less data.
+        method: `empirical`, `td`, `least-squares`, `semi-gradient`, `simplex`, or one that was registered; by
+            default `empirical` on tables and `least-squares` on features.
+        semantics: `continuing`, `visits` or `restart`; by default `visits` where an episode terminated, else
+            `continuing`.
+        discount: γ of discounted visits from d₀, in the semantics `visits`; 1 for the ratio of the paper.
+        features: None, a table of states × features, a function of states, or an object of
+            `covshift.estimation.features`.
+        behavior: μ where it was not logged: a policy, a probability a transition, or 'estimate'.
+        held_out: share of the trajectories from which the held-out residual is taken; 0 leaves it out.
+        options: of the method.
+
+    Returns:
+        The estimate with diagnostics.
+
+    Example:
+        >>> from covshift.estimation import estimate_ratio, simulate_logs
+        >>> from covshift.theory.examples import line_chain
+        >>> problem = line_chain(4)
+        >>> logs = simulate_logs(problem.mdp, problem.mu, 500, 20, np.random.default_rng(0))
+        >>> estimate = estimate_ratio(logs, problem.pi, ratio_discount=0.9)
+        >>> bool(np.abs(estimate.ratio(np.arange(4)) - problem.c_star(0.9)).max() < 0.1)
+        True
+    """
+    experience = Experience.of(data, policy, features=features, behavior=behavior)
+    problem = RatioProblem(experience, ratio_discount, experience.resolve(semantics), discount)
+    name = ("empirical" if experience.is_tabular else "least-squares") if method is None else method
+    function = fit_ratio(problem, name, **options)
+    residual = _held_out_residual(problem, name, held_out, options)
+    return RatioEstimate(
+        name,
+        ratio_discount,
+        problem.semantics,
+        discount,
+        experience.features,
+        function,
+        diagnose(problem, function, residual),
+        _some_ratios(experience, function),
+        experience.calibration,
+    )
+
+
+def _held_out_residual(
+    problem: RatioProblem, method: str, share: float, options: dict[str, Any]
+) -> float:
+    """The residual on trajectories spread evenly over the data, of a fit to the others."""
+    count = problem.experience.logs.num_trajectories
+    if not 0.0 <= share < 1.0:
+        raise InputError(f"held_out must lie in [0, 1), but it is {share}")
+    if count < 2 or share == 0.0:
+        return float("nan")
+    tested = np.zeros(count, dtype=bool)
+    tested[np.unique(np.linspace(0, count - 1, max(1, round(share * count))).astype(int))] = True
+    try:
+        rest = replace(problem, experience=problem.experience.select(~tested))
+        test = replace(problem, experience=problem.experience.select(tested))
+        return projected_residual(test, fit_ratio(rest, method, **options))
+    except InputError:
+        # A part of the data may not determine what the whole does.
+        return float("nan")
+
+
+def _some_ratios(experience: Experience, function: RatioFunction, most: int = 100_000) -> Vector:
+    every = max(1, len(experience.logs) // most)
+    return np.concatenate([function.at(s.x_tm1[::every]) for s in experience.samples()])
+
+
+def _under(prefix: str, arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    return {
+        name.removeprefix(f"{prefix}."): value
+        for name, value in arrays.items()
+        if name.startswith(f"{prefix}.")
+    }

@@ -1,0 +1,1 @@
+"""The study of estimators: their error, their intervals' coverage and their time."""

@@ -1,0 +1,187 @@
+"""Games in which the estimators are compared; the true value is from rollouts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from covshift.config.environment import EnvOptions
+from covshift.data.policies import Function
+from covshift.data.recording import Runner
+from covshift.envs import make_streams
+from covshift.estimation import Logs, Trajectory, from_trajectories
+from covshift.theory.validation import Dense
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class GameDomain:
+    """An environment with rollouts of `horizon` steps at most, past which γᵗ is negligible."""
+
+    title: str
+    env: str
+    behavior: Callable[[NDArray[Any]], Dense]
+    target: Callable[[NDArray[Any]], Dense]
+    phi: Callable[[NDArray[Any]], Dense]
+    discount: float
+    horizon: int
+    rollouts: int
+    has_average: bool = False
+    _truths: dict[float, float] = field(default_factory=dict)
+
+    def logs(self, size: int, rng: np.random.Generator) -> Logs:
+        """Episodes from the start, cut at the horizon."""
+        return from_trajectories(self._episodes(self.behavior, size, None, rng))
+
+    def policy(self, distance: float) -> Callable[[NDArray[Any]], Dense]:
+        """A mixture of both functions."""
+
+        def mixed(states: NDArray[Any]) -> Dense:
+            return np.asarray(
+                (1.0 - distance) * self.behavior(states) + distance * self.target(states)
+            )
+
+        return mixed
+
+    def features(self, logs: Logs) -> Callable[[NDArray[Any]], Dense]:
+        """Hand-made."""
+        return self.phi
+
+    def truth(self, distance: float, *, average: bool) -> float:
+        """The mean discounted return of many rollouts."""
+        if distance not in self._truths:
+            rng = np.random.default_rng(12345)
+            returns = [
+                float(
+                    self.discount ** np.arange(len(np.asarray(e.rewards))) @ np.asarray(e.rewards)
+                )
+                for e in self._episodes(self.policy(distance), None, self.rollouts, rng)
+            ]
+            self._truths[distance] = float(np.mean(returns))
+        return self._truths[distance]
+
+    def _episodes(
+        self,
+        policy: Callable[[NDArray[Any]], Dense],
+        transitions: int | None,
+        episodes: int | None,
+        rng: np.random.Generator,
+    ) -> list[Trajectory]:
+        """Whole episodes; each stream ends with the one in which it reaches its share.
+
+        To stop all streams at once would favor short episodes.
+        """
+        done: list[Trajectory] = []
+        num_streams = 16
+        streams = make_streams(self.env, EnvOptions(episode_cap=self.horizon), num_streams)
+        law = Function(self.title, policy, streams.num_actions)
+        runner = Runner(streams, [law], list(rng.spawn(num_streams)), 1)
+        rows: list[list[tuple[Any, ...]]] = [[] for _ in range(num_streams)]
+        steps, ends = np.zeros(num_streams), np.zeros(num_streams)
+        for acted in runner.steps():
+            enough = steps >= (transitions or np.inf) / num_streams
+            enough |= ends >= (episodes or np.inf) / num_streams
+            if enough.all():
+                break
+            for k in np.flatnonzero(~enough | np.array([len(row) > 0 for row in rows])):
+                ended = bool(acted.terminated[k])
+                rows[k].append(
+                    (acted.observation[k], acted.action[k], acted.reward[k], acted.mu[k])
+                )
+                if ended or acted.truncated[k]:
+                    done.append(_trajectory(rows[k], acted.arrived[k], ended))
+                    steps[k] += len(rows[k])
+                    ends[k] += 1
+                    rows[k] = []
+        streams.close()
+        return done
+
+
+def cart_pole_domain(rollouts: int) -> GameDomain:
+    """Two controllers of the pole; a reward of 1 for each step it stands, terminated when it falls."""
+
+    def controller(sharpness: float) -> Callable[[NDArray[Any]], Dense]:
+        def act(states: NDArray[Any]) -> Dense:
+            lean = states[:, 2] + 0.3 * states[:, 3] + 0.05 * states[:, 1]
+            right = 1.0 / (1.0 + np.exp(-sharpness * lean.astype(np.float64)))
+            return np.column_stack([1.0 - right, right])
+
+        return act
+
+    return GameDomain(
+        "CartPole", "CartPole-v1", controller(1.0), controller(12.0), cart_pole_features, 0.95, 150,
+        rollouts,
+    )  # fmt: skip
+
+
+def cart_pole_features(states: NDArray[Any]) -> Dense:
+    """1, the state, its squares and products, and how near the pole is to falling."""
+    x = states.astype(np.float64) / np.array([2.4, 2.0, 0.21, 2.5])
+    pairs = [x[:, i] * x[:, j] for i in range(4) for j in range(i, 4)]
+    falling = [np.abs(x[:, 2] + 0.5 * x[:, 3]) ** k for k in (1, 3)]
+    near = [np.exp(-4.0 * (1.0 - np.minimum(np.abs(x[:, k]), 1.0))) for k in (0, 2)]
+    return np.column_stack([np.ones(len(x)), x, *pairs, *falling, *near])
+
+
+def breakout_domain(rollouts: int) -> GameDomain:
+    """MinAtar's Breakout: π* follows the ball, μ does so in half of its steps."""
+
+    def follower(care: float) -> Callable[[NDArray[Any]], Dense]:
+        def act(states: NDArray[Any]) -> Dense:
+            paddle, ball, *_ = _breakout_positions(states)
+            choice = np.where(ball < paddle, 1, np.where(ball > paddle, 2, 0))
+            return np.asarray(care * np.eye(3)[choice] + (1.0 - care) / 3.0)
+
+        return act
+
+    return GameDomain(
+        "Breakout (MinAtar)", "MinAtar/Breakout-v1", follower(0.5), follower(0.95), breakout_features,
+        0.95, 150, rollouts,
+    )  # fmt: skip
+
+
+def breakout_features(states: NDArray[Any]) -> Dense:
+    """1, places of paddle and ball, their distance and its squares, by where the ball goes and how high."""
+    paddle, ball, height, down, bricks = _breakout_positions(states)
+    gap = np.abs(ball - paddle)
+    base = [
+        np.ones(len(gap)),
+        paddle / 9,
+        ball / 9,
+        height / 9,
+        gap / 9,
+        (gap / 9) ** 2,
+        bricks / 30,
+    ]
+    low = (height >= 6).astype(float)
+    late = [(gap > 9 - height).astype(float), (gap == 0).astype(float)]
+    columns = [
+        *base,
+        *late,
+        *(down * column for column in base[2:6]),
+        *(down * low * c for c in late),
+    ]
+    columns += [(height == level).astype(float) for level in range(2, 9)]
+    return np.column_stack(columns)
+
+
+def _breakout_positions(states: NDArray[Any]) -> tuple[Dense, Dense, Dense, Dense, Dense]:
+    """Columns of paddle and ball, row of the ball, whether it falls, and how many bricks are left."""
+    grid = states.astype(np.float64)
+    columns, rows = np.arange(10.0), np.arange(10.0)
+    paddle = grid[:, :, :, 0].max(axis=1) @ columns
+    ball = grid[:, :, :, 1].max(axis=1) @ columns
+    height = grid[:, :, :, 1].max(axis=2) @ rows
+    before = grid[:, :, :, 2].max(axis=2) @ rows
+    return paddle, ball, height, (height > before).astype(float), grid[:, :, :, 3].sum(axis=(1, 2))
+
+
+def _trajectory(rows: list[tuple[Any, ...]], last: NDArray[Any], ended: bool) -> Trajectory:
+    observations, actions, rewards, mu = zip(*rows, strict=True)
+    return Trajectory(
+        np.stack([*observations, last]), np.array(actions), np.array(rewards), ended, np.array(mu)
+    )

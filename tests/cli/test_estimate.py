@@ -1,0 +1,97 @@
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from covshift.cli.main import main
+from covshift.data.collection import Request, collect
+from covshift.estimation import RatioEstimate
+from covshift.theory.examples import random_walk
+
+
+@pytest.fixture(scope="module")
+def walk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset of a random walk, and beside it the target policy of the example as a table."""
+    place = tmp_path_factory.mktemp("walk")
+    collect(
+        Request("covshift/RandomWalk-v0", 4000, seed=1), place / "data", progress=lambda _: None
+    )
+    np.save(place / "pi.npy", random_walk().pi)
+    return place
+
+
+def test_ratio(walk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(
+        ["estimate", "ratio", str(walk / "data"), "--policy", f"file:{walk / 'pi.npy'}",
+         "--out", str(tmp_path), "--ratio-discount", "1.0"]
+    )  # fmt: skip
+    printed = capsys.readouterr().out
+    assert "transitions          4000" in printed
+    assert "flag                 ok" in printed
+    found = RatioEstimate.load(tmp_path)
+    np.testing.assert_allclose(found.ratio(np.arange(6)), random_walk().c_star(), atol=0.1)
+    assert (tmp_path / "ratio.png").stat().st_size > 5_000
+
+
+def test_value(walk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(
+        ["estimate", "value", str(walk / "data"), "--policy", f"file:{walk / 'pi.npy'}",
+         "--out", str(tmp_path), "--discount", "1.0", "--replicates", "20",
+         "--estimators", "mis", "fqe", "behavior"]
+    )  # fmt: skip
+    printed = capsys.readouterr().out
+    assert printed.startswith("E[Σ γᵗ r] of π from d₀, γ = 1\nmis ")
+    records = json.loads((tmp_path / "values.json").read_text())["estimates"]
+    problem = random_walk()
+    assert problem.mdp.d_0 is not None
+    truth = problem.mdp.d_0 @ problem.mdp.value(problem.pi, 1.0)
+    by_name = {record["estimator"]: record for record in records}
+    assert by_name["fqe"]["value"] == pytest.approx(truth, abs=0.01)
+    assert by_name["mis"]["value"] == pytest.approx(truth, abs=0.05)
+    # The walk under μ ends at either side alike.
+    assert by_name["behavior"]["value"] == pytest.approx(0.5, abs=0.06)
+    assert (tmp_path / "values.csv").read_text().count("\n") == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["ratio", "{data}", "--policy", "uniform", "--features", "cubic"], "'cubic' names no features"),
+        (["ratio", "{data}", "--policy", "uniform", "--features", "no.such:thing"], "cannot be imported"),
+        (["ratio", "{data}", "--policy", "uniform", "--method", "magic"], "there is no method 'magic'"),
+        (["ratio", "/nowhere", "--policy", "uniform"], "is no covshift dataset"),
+        (["value", "{data}", "--policy", "uniform", "--estimators", "magic"], "there is no estimator 'magic'"),
+        (["value", "{data}", "--policy", "run:x"], "comes? with the agent"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_sentence(
+    arguments: list[str],
+    message: str,
+    walk: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    given = [argument.replace("{data}", str(walk / "data")) for argument in arguments]
+    with pytest.raises(SystemExit) as stop:
+        main(["estimate", *given, "--out", str(tmp_path)])
+    assert stop.value.code == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert re.search(message, error)
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from covshift.cli.main import main\n"
+        "try: main(['estimate', 'value', '--help'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'torch', 'scipy', 'numpy', 'matplotlib'} & set(sys.modules)\n"
+        "sys.exit(f'imported: {heavy}' if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "--ratio-discount" in done.stdout

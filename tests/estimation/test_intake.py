@@ -1,0 +1,347 @@
+"""The same data from every source, and what is wrong with data, with counts."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from covshift.data.collection import Request, collect
+from covshift.data.exchange import export_minari
+from covshift.data.store import Store
+from covshift.errors import InputError
+from covshift.estimation import (
+    Logs,
+    Trajectory,
+    as_logs,
+    estimate_ratio,
+    from_arrays,
+    from_frame,
+    from_trajectories,
+    simulate_logs,
+)
+from covshift.estimation.behavior import estimate_behavior, with_behavior
+from covshift.estimation.features import Affine, RandomFourier, Tabular, as_features
+from covshift.theory.examples import episodic, line_chain
+
+EPISODIC = episodic(np.random.default_rng(3), 5, 2, single_start=False)
+
+
+def logged(seed: int = 0, steps: int = 60, streams: int = 3) -> Logs:
+    return simulate_logs(EPISODIC.mdp, EPISODIC.mu, steps, streams, np.random.default_rng(seed))
+
+
+def frame_of(logs: Logs) -> pd.DataFrame:
+    block = logs.block(np.arange(len(logs)))
+    return pd.DataFrame(
+        {
+            "trajectory": block.trajectory,
+            "state": block.s_tm1,
+            "action": block.a_tm1,
+            "reward": block.r_t,
+            "terminated": block.terminated_t,
+            "mu": block.mu_tm1,
+            "next_state": np.where(block.terminated_t, np.nan, block.s_t),
+        }
+    )
+
+
+class PolarsLike:
+    """What Polars shows of a frame: names of columns, and columns that give arrays."""
+
+    def __init__(self, frame: pd.DataFrame) -> None:
+        self._frame = frame
+        self.columns = list(frame.columns)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._frame[name]
+
+
+def assert_same(left: Logs, right: Logs) -> None:
+    one, two = (logs.block(np.arange(len(logs))) for logs in (left, right))
+    for name, column in one._asdict().items():
+        other = getattr(two, name)
+        if name == "s_t":
+            column, other = column[~one.terminated_t], other[~one.terminated_t]
+        np.testing.assert_array_equal(column, other, err_msg=name)
+    assert left.num_actions == right.num_actions
+
+
+def as_trajectories(logs: Logs) -> list[Trajectory]:
+    made = []
+    for number in range(logs.num_trajectories):
+        block = logs.block(np.flatnonzero(logs.trajectory == number))
+        states = np.append(block.s_tm1, block.s_t[-1:])
+        ended = bool(block.terminated_t[-1])
+        made.append(Trajectory(states, block.a_tm1, block.r_t, ended, block.mu_tm1))
+    return made
+
+
+def closed_rows(frame: pd.DataFrame) -> pd.DataFrame:
+    """A row a state: a trajectory that was cut off ends with a state and no action."""
+    parts = []
+    for _, part in frame.groupby("trajectory"):
+        rows = part.drop(columns="next_state").astype({"action": float})
+        if not part.terminated.iloc[-1]:
+            last = rows.iloc[-1:].assign(
+                state=int(part.next_state.iloc[-1]), action=np.nan, reward=0.0
+            )
+            rows = pd.concat([rows, last])
+        parts.append(rows)
+    return pd.concat(parts, ignore_index=True)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda logs: frame_of(logs),
+        lambda logs: PolarsLike(frame_of(logs)),
+        lambda logs: closed_rows(frame_of(logs)),
+        lambda logs: as_trajectories(logs),
+        lambda logs: iter(as_trajectories(logs)),
+        lambda logs: {
+            "states": frame_of(logs).state.to_numpy(),
+            "actions": frame_of(logs).action.to_numpy(),
+            "rewards": frame_of(logs).reward.to_numpy(),
+            "next_states": logs.block(np.arange(len(logs))).s_t,
+            "terminated": logs.terminated,
+            "trajectory": [f"run {number}" for number in logs.trajectory],
+            "mu": logs.mu,
+        },
+    ],
+    ids=["pandas", "polars", "rows", "trajectories", "iterator", "arrays"],
+)
+def test_every_source_gives_the_same(make: Callable[[Logs], Any]) -> None:
+    logs = logged()
+    assert logs.has_episodes
+    assert logs.truncated.sum() > 0
+    assert_same(as_logs(make(logs), num_actions=2), logs)
+
+
+def test_a_dataset_and_minari_give_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collect(
+        Request("covshift/RandomWalk-v0", 300, seed=1), tmp_path / "walk", progress=lambda _: None
+    )
+    logs = as_logs(tmp_path / "walk")
+    assert_same(as_logs(Store.open(tmp_path / "walk")), logs)
+    assert len(logs) == 300
+    assert logs.num_trajectories == int(Store.open(tmp_path / "walk").columns["is_initial"].sum())
+    assert as_features(None, logs) == Tabular(6)
+    block = logs.block(np.arange(300))
+    goes_on = ~(block.terminated_t | block.truncated_t)
+    np.testing.assert_array_equal(block.s_t[:-1][goes_on[:-1]], block.s_tm1[1:][goes_on[:-1]])
+    assert block.is_initial_tm1[0]
+    # A small block at a time gives what one large one does.
+    parts = list(logs.blocks(7))
+    np.testing.assert_array_equal(np.concatenate([part.s_t for part in parts]), block.s_t)
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
+    export_minari(tmp_path / "walk", "test/walk-v0")
+    assert_same(as_logs("minari:test/walk-v0"), logs)
+
+
+def test_several_columns_make_a_state() -> None:
+    frame = pd.DataFrame(
+        {
+            "trajectory": [0, 0, 1], "x": [0.5, 1.5, 2.5], "y": [1.0, 2.0, 3.0], "action": [0, 1, 0],
+            "reward": [1.0, 2.0, 3.0], "terminated": [False, True, True], "mu": [0.5] * 3,
+        }
+    )  # fmt: skip
+    logs = from_frame(frame, state=["x", "y"])
+    block = logs.block(np.arange(3))
+    np.testing.assert_array_equal(block.s_tm1, [[0.5, 1.0], [1.5, 2.0], [2.5, 3.0]])
+    np.testing.assert_array_equal(block.s_t[0], [1.5, 2.0])
+    features = as_features(None, logs)
+    assert isinstance(features, Affine)
+    np.testing.assert_allclose(features(block.s_tm1)[:, 1:].mean(axis=0), 0.0, atol=1e-12)
+    np.testing.assert_allclose(features(block.s_tm1)[:, 1:].std(axis=0), 1.0)
+    waves = RandomFourier.fit(logs, 4000, np.random.default_rng(0))
+    phi = waves(block.s_tm1)[:, 1:]
+    # Inner products of the waves are those of the Gaussian kernel.
+    x = features(block.s_tm1)[:, 1:]
+    kernel = np.exp(-0.5 * ((x[:, None] - x[None]) ** 2).sum(axis=2))
+    np.testing.assert_allclose(phi @ phi.T, kernel, atol=0.06)
+
+
+def spoiled(**columns: Any) -> pd.DataFrame:
+    frame = frame_of(logged())
+    for name, (rows, value) in columns.items():
+        frame[name] = frame[name].astype(object if isinstance(value, str) else float)
+        frame.loc[rows, name] = value
+    return frame
+
+
+@pytest.mark.parametrize(
+    ("frame", "message"),
+    [
+        (spoiled(reward=([3, 5], np.nan)), "2 of 180 rewards are not finite numbers, the first is nan"),
+        (spoiled(mu=([1], 0.0)), r"1 of 180 actions were taken with a probability μ\(a\|s\) outside \(0, 1\]"),
+        (spoiled(mu=([1, 2, 3], np.nan)), "3 of 180 actions were taken"),
+        (spoiled(action=([4], 0.5)), "1 of 180 entries of actions are no whole numbers, the first is 0.5"),
+        (spoiled(action=([4], -3)), "1 of 180 actions lie outside 0 … 1, the first is -3"),
+        (spoiled(reward=([4], "much")), "rewards must hold numbers"),
+        (spoiled(terminated=([4], "yes")), "1 of 180 entries of terminated are neither true nor false"),
+        (spoiled().drop(columns="reward"), "the frame lacks reward; it has trajectory, state"),
+        (spoiled().iloc[::-1].sort_values("state"), "trajectories are not together; sort by trajectory and time"),
+        (spoiled().drop(columns="next_state"), "2 of 43 trajectories do not terminate, and the state after"),
+        (spoiled().iloc[:0], "the data hold no transition"),
+    ],
+)  # fmt: skip
+def test_bad_frames_are_one_sentence_with_a_count(frame: pd.DataFrame, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        as_logs(frame)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"next_states": [0]}, r"next_states has shape \(1,\), but states has \(3,\)"),
+        ({"actions": [0, 1]}, "actions has 2 entries, but states has 3"),
+        ({"rewards": [0.0]}, r"reward has shape \(1,\), but \(3,\) is needed"),
+        ({"terminated": [True]}, r"terminated has shape \(1,\), but \(3,\) is needed"),
+        ({"terminated": [True, False, True], "trajectory": [0, 0, 0]}, "1 of 3 transitions end an episode, but"),
+        ({"truncated": [False, False, True]}, "1 of 3 transitions are both terminated and truncated"),
+        ({"num_actions": 1}, "1 of 3 actions lie outside 0 … 0"),
+        ({"trajectory": [0]}, r"trajectory has shape \(1,\)"),
+    ],
+)  # fmt: skip
+def test_bad_arrays(change: dict[str, Any], message: str) -> None:
+    arrays: dict[str, Any] = {
+        "states": [0, 1, 2], "actions": [0, 1, 0], "rewards": [0.0, 1.0, 2.0],
+        "next_states": [1, 2, 0], "terminated": [False, False, True],
+    }  # fmt: skip
+    with pytest.raises(InputError, match=message):
+        from_arrays(**arrays | change)
+
+
+def test_bad_trajectories() -> None:
+    with pytest.raises(InputError, match="trajectory 0 has 2 states for 2 actions, but 3"):
+        from_trajectories([Trajectory([0, 1], [0, 1], [0.0, 0.0], False)])
+    with pytest.raises(InputError, match="1 of 2 trajectories have no mu"):
+        from_trajectories(
+            [
+                Trajectory([0, 1], [0], [0.0], False, [0.5]),
+                Trajectory([0, 1], [0], [0.0], False),
+            ]
+        )
+    with pytest.raises(InputError, match="the data hold no transition"):
+        as_logs([])
+    with pytest.raises(InputError, match="data of the type int are not known"):
+        as_logs(3)
+
+
+def test_policies_without_overlap_or_of_the_wrong_shape() -> None:
+    logs: dict[str, Any] = {
+        "states": [0, 1], "actions": [0, 0], "rewards": [0.0, 0.0], "next_states": [1, 0],
+        "terminated": [False, False], "mu": [0.5, 0.5], "trajectory": [0, 0],
+    }  # fmt: skip
+    arrays = from_arrays(**logs, num_actions=2)
+    ask: dict[str, Any] = {"ratio_discount": 0.9}
+    with pytest.raises(InputError, match="probability 0 to all 2 logged actions"):
+        estimate_ratio(arrays, np.array([[0.0, 1.0], [0.0, 1.0]]), **ask)
+    with pytest.raises(InputError, match=r"shape \(2, 3\), but \(states, 2\) is needed"):
+        estimate_ratio(arrays, np.full((2, 3), 1 / 3), **ask)
+    with pytest.raises(InputError, match="1 of 2 rows of the policy's table are no probability"):
+        estimate_ratio(arrays, np.array([[0.5, 0.5], [0.7, 0.7]]), **ask)
+    with pytest.raises(InputError, match=r"returned shape \(2,\)"):
+        estimate_ratio(arrays, lambda states: states, **ask)
+    with pytest.raises(InputError, match="state 1 is beyond the 1 rows"):
+        estimate_ratio(arrays, np.array([[0.5, 0.5]]), **ask)
+    with pytest.raises(InputError, match="no policy; say uniform"):
+        estimate_ratio(arrays, "nobody", **ask)
+    uniform = estimate_ratio(arrays, "uniform", **ask)
+    np.testing.assert_allclose(uniform.ratio([0, 1]), 1.0)
+    same = estimate_ratio(arrays, lambda states: np.full((len(states), 2), 0.5), **ask)
+    np.testing.assert_allclose(same.ratio([0, 1]), 1.0)
+
+
+def test_a_reducible_chain_at_ratio_discount_one() -> None:
+    # Action a stays in one of two halves for ever under π.
+    logs = from_arrays(
+        [0, 1, 1, 2, 3, 2], [0, 1, 0, 0, 1, 0], [0.0] * 6, [1, 1, 0, 3, 2, 3], [False] * 6,
+        trajectory=[0, 0, 0, 1, 1, 1], mu=[0.5] * 6,
+    )  # fmt: skip
+    with pytest.raises(
+        InputError, match=r"fall into 2 classes of states that never meet \(3 of 6 transitions"
+    ):
+        estimate_ratio(logs, "uniform", ratio_discount=1.0)
+    assert estimate_ratio(logs, "uniform", ratio_discount=0.99).diagnostics.flag == "ok"
+
+
+def test_episodes_that_never_end_under_pi() -> None:
+    logs = from_arrays(
+        [0, 0, 0], [0, 0, 1], [0.0] * 3, [0, 0, 0], [False, False, True], mu=[0.5] * 3
+    )
+    with pytest.raises(InputError, match="from 3 of 3 logged transitions no episode ever ends"):
+        estimate_ratio(logs, np.array([[1.0, 0.0]]), ratio_discount=1.0)
+
+
+def test_semantics_must_fit_the_data() -> None:
+    with pytest.raises(InputError, match="episodes terminated, so the data are not continuing"):
+        estimate_ratio(logged(), EPISODIC.pi, ratio_discount=0.9, semantics="continuing")
+    chain = line_chain(4)
+    logs = simulate_logs(chain.mdp, chain.mu, 40, 2, np.random.default_rng(0)).split(10)
+    starts = logs.select(np.arange(logs.num_trajectories) % 4 > 0)
+    with pytest.raises(InputError, match="visits needs initial states"):
+        estimate_ratio(starts, chain.pi, ratio_discount=0.9, semantics="visits")
+
+
+def test_split_cuts_without_new_starts() -> None:
+    logs = logged(steps=50)
+    parts = logs.split(3)
+    assert len(parts) == len(logs)
+    np.testing.assert_array_equal(parts.is_initial, logs.is_initial)
+    np.testing.assert_array_equal(parts.terminated, logs.terminated)
+    assert np.bincount(parts.trajectory).max() == 3
+    last = np.append(np.diff(parts.trajectory) > 0, True)
+    np.testing.assert_array_equal(last, parts.terminated | parts.truncated)
+    chosen = parts.select(np.arange(parts.num_trajectories) == 4)
+    rows = np.flatnonzero(parts.trajectory == 4)
+    np.testing.assert_array_equal(
+        chosen.block(np.arange(len(chosen))).s_tm1, logs.block(rows).s_tm1
+    )
+
+
+def test_mu_must_be_known() -> None:
+    logs = Logs(**{**vars(logged()), "mu": None})
+    with pytest.raises(InputError, match="the data hold no μ"):
+        estimate_ratio(logs, EPISODIC.pi, ratio_discount=0.9)
+    by_policy = estimate_ratio(logs, EPISODIC.pi, ratio_discount=0.9, behavior=EPISODIC.mu)
+    by_column = estimate_ratio(logs, EPISODIC.pi, ratio_discount=0.9, behavior=logged().mu)
+    stored = estimate_ratio(logged(), EPISODIC.pi, ratio_discount=0.9, method="least-squares")
+    given = estimate_ratio(
+        logs, EPISODIC.pi, ratio_discount=0.9, method="least-squares", behavior=EPISODIC.mu
+    )
+    np.testing.assert_array_equal(by_policy.ratio(np.arange(5)), by_column.ratio(np.arange(5)))
+    np.testing.assert_allclose(given.ratio(np.arange(5)), stored.ratio(np.arange(5)))
+    never = np.tile([[1.0, 0.0]], (5, 1))
+    with pytest.raises(InputError, match="actions were taken with a probability"):
+        estimate_ratio(logs, EPISODIC.pi, ratio_discount=0.9, behavior=never)
+
+
+@pytest.mark.parametrize("features", [None, np.eye(5)], ids=["counts", "logistic"])
+def test_an_estimated_mu_is_near_the_true_one_and_warns(features: np.ndarray | None) -> None:
+    logs = logged(steps=2000, streams=5)
+    with pytest.warns(UserWarning, match="μ is estimated from the data: calibration error 0.0"):
+        found = estimate_behavior(logs, as_features(features, logs))
+    block = logs.block(np.arange(len(logs)))
+    truth = EPISODIC.mu[block.s_tm1, block.a_tm1]
+    assert found.logs.mu is not None
+    assert np.abs(found.logs.mu - truth).max() < 0.05
+    assert found.calibration is not None
+    assert found.calibration.error < 0.02
+    assert found.calibration.log_likelihood == pytest.approx(np.log(truth).mean(), abs=0.01)
+    assert len(found.calibration.plot().axes) == 1
+
+
+def test_an_action_does_not_vouch_for_itself() -> None:
+    # Trajectory k alone takes action 1 in state k; the others never saw that state.
+    states = np.arange(4)
+    logs = from_arrays(states, [1, 1, 1, 1], [0.0] * 4, states, [True] * 4, num_actions=2)
+    with pytest.warns(UserWarning, match="μ is estimated"):
+        found = with_behavior(logs, Tabular(4), "estimate", folds=4)
+    assert found.logs.mu is not None
+    np.testing.assert_allclose(found.logs.mu, 0.5)
