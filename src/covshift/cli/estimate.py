@@ -23,7 +23,7 @@ class Ratio:
     """The dataset's folder, or minari:NAME."""
 
     policy: str
-    """Target policy: uniform | file:P.npy | module:function."""
+    """Target policy: uniform | file:P.npy | run:DIR,epsilon=E | module:function."""
 
     out: Path
     """Folder for estimate.json and estimate.npz, which RatioEstimate.load reads, and ratio.png."""
@@ -32,7 +32,7 @@ class Ratio:
     """γ̂: how far back in time the correction reaches, 1/(1 - γ̂) steps; 1 is d_π/d_μ itself."""
 
     method: str | None = None
-    """empirical | td | least-squares | semi-gradient | simplex; by default empirical on tables, least-squares on features."""
+    """empirical | td | least-squares | semi-gradient | simplex | neural; by default empirical on tables, least-squares on features."""
 
     semantics: Literal["continuing", "visits", "restart"] | None = None
     """How episodes count; by default visits where one terminated, else continuing."""
@@ -75,7 +75,7 @@ class Value:
     """The dataset's folder, or minari:NAME."""
 
     policy: str
-    """Policy to evaluate: uniform | file:P.npy | module:function."""
+    """Policy to evaluate: uniform | file:P.npy | run:DIR,epsilon=E | module:function."""
 
     out: Path | None = None
     """Folder for values.csv, values.json and values.png; by default nothing is written."""

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 from covshift.errors import InputError
 from covshift.estimation.linear_methods import fit_least_squares, fit_semi_gradient, fit_simplex
+from covshift.estimation.neural import fit_neural
 from covshift.estimation.problem import RatioFunction, RatioProblem
 from covshift.estimation.tabular_methods import fit_empirical, fit_td
 
@@ -18,6 +19,7 @@ METHODS: dict[str, Method] = {
     "least-squares": fit_least_squares,
     "semi-gradient": fit_semi_gradient,
     "simplex": fit_simplex,
+    "neural": fit_neural,
 }
 """Ratio methods by name; `register_method` adds one."""
 

@@ -22,7 +22,8 @@ def as_policy(policy: PolicyLike, num_actions: int) -> Policy:
 
     Args:
         policy: a function of a batch of states that returns batch × actions probabilities; a table of
-            states × actions; a name of the grammar `uniform | file:P.npy | module:function`; or an object
+            states × actions; a name of the grammar `uniform | file:P.npy | run:DIR,epsilon=E |
+            module:function`; or an object
             with `probabilities`.
         num_actions: of the environment.
 

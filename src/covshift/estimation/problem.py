@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from covshift.errors import InputError
 from covshift.estimation.experience import Experience, Semantics
-from covshift.theory.validation import Vector, check_discount
+from covshift.theory.validation import Dense, Vector, check_discount
 
 
 class RatioFunction(Protocol):
@@ -62,6 +62,42 @@ class LinearRatioFunction:
 
 @final
 @dataclass(frozen=True, eq=False)
+class NeuralRatio:
+    """max(ĉ, 0) of a network with two hidden layers of ReLU, in NumPy, so that reading it needs no torch.
+
+    Attributes:
+        scale: what its output is multiplied by.
+        positive: whether the output goes through softplus.
+        num_states: of a table, whose states are seen as one-hot vectors; 0 for features.
+    """
+
+    w_torso: Dense
+    b_torso: Vector
+    w_hidden: Dense
+    b_hidden: Vector
+    w_out: Dense
+    b_out: Vector
+    scale: float
+    positive: bool
+    num_states: int
+    kind: ClassVar[str] = "neural"
+
+    def at(self, x: NDArray[Any]) -> Vector:
+        """By features, or by number."""
+        inputs = np.eye(int(self.num_states))[x] if self.num_states else x
+        hidden = np.maximum(inputs @ self.w_torso.T + self.b_torso, 0.0)
+        hidden = np.maximum(hidden @ self.w_hidden.T + self.b_hidden, 0.0)
+        output = (hidden @ self.w_out.T + self.b_out)[:, 0]
+        c = np.logaddexp(0.0, output) if self.positive else np.maximum(output, 0.0)
+        return np.asarray(float(self.scale) * c)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Weights and what they mean."""
+        return {name: np.asarray(value) for name, value in vars(self).items()}
+
+
+@final
+@dataclass(frozen=True, eq=False)
 class RatioProblem:
     """What ratio is asked for, of which data.
 
@@ -90,5 +126,6 @@ class RatioProblem:
 FUNCTIONS: dict[str, Callable[..., RatioFunction]] = {
     TableRatio.kind: TableRatio,
     LinearRatioFunction.kind: LinearRatioFunction,
+    NeuralRatio.kind: NeuralRatio,
 }
 """What a saved ratio is made of again, by its kind."""

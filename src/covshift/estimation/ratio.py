@@ -162,7 +162,7 @@ def estimate_ratio(
         data: anything that `as_logs` takes.
         policy: the target policy π: a function of states, a table, or a name.
         ratio_discount: γ̂; below 1 the ratio is d̂_π/d_μ, which needs less data.
-        method: `empirical`, `td`, `least-squares`, `semi-gradient`, `simplex`, or one that was registered; by
+        method: `empirical`, `td`, `least-squares`, `semi-gradient`, `simplex`, `neural`, or one that was registered; by
             default `empirical` on tables and `least-squares` on features.
         semantics: `continuing`, `visits` or `restart`; by default `visits` where an episode terminated, else
             `continuing`.

@@ -143,14 +143,18 @@ class RatioLearner:
 
     def update(self, batch: RatioBatch) -> RatioTerms:
         """One step on a batch of states."""
-        device = next(self.network.parameters()).device
         steps, size = batch.a_window.shape
         observed = batch.s_window.reshape(steps * size, *batch.s_window.shape[2:])
         pi = np.asarray(self.policy(observed))[np.arange(steps * size), batch.a_window.ravel()]
+        return self.learn(batch, pi.reshape(steps, size))
+
+    def learn(self, batch: RatioBatch, pi_window: NDArray[np.float64]) -> RatioTerms:
+        """The same where π(a|s) of the actions taken is known: n × batch."""
+        device = next(self.network.parameters()).device
         with torch.no_grad():
             c_source = cast(Tensor, self.target(_tensor(batch.s_window[0], device)))
-            pi_window = _tensor(pi.reshape(steps, size).astype(np.float32), device)
-            target_t = self.loss.targets(c_source, pi_window, batch)
+            pi = _tensor(pi_window.astype(np.float32), device)
+            target_t = self.loss.targets(c_source, pi, batch)
         c_t = cast(Tensor, self.network(_tensor(batch.s_t, device)))
         terms = self.loss.terms(c_t, target_t, batch)
         self.optimizer.zero_grad()

@@ -1,0 +1,178 @@
+"""The ratio by a neural network: mini-batches, a target network, and the agent's own loss."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from covshift.errors import InputError
+from covshift.estimation.arrivals import arrivals
+from covshift.estimation.problem import NeuralRatio, RatioProblem
+from covshift.theory.validation import check_count
+
+if TYPE_CHECKING:
+    from covshift.learners.deep import RatioBatch, RatioLearner
+
+
+def fit_neural(
+    problem: RatioProblem,
+    *,
+    num_steps: int = 1,
+    weighting: Literal["uniform", "inverse"] = "uniform",
+    head: Literal["linear", "softplus"] = "softplus",
+    num_updates: int = 4000,
+    batch_size: int = 256,
+    learning_rate: float = 1e-3,
+    target_updates: int = 50,
+    seed: int = 0,
+) -> NeuralRatio:
+    """Discounted COP-TD with a network of two hidden layers of 128 units; eq. (9), B1, B4.
+
+    Where E_μ[c] = 1 the result is rescaled to that mean if nothing else sets its scale: at γ̂ = 1, and under
+    `inverse` weighting, whose scale collapses (B1).
+
+    Args:
+        problem: what to estimate.
+        num_steps: n of the n-step target; arrivals with fewer steps before them in their record have no target.
+        weighting: of the squared errors: uniform, or 1/ĉ.
+        head: softplus, which is positive, or linear, whose negative outputs are clipped to 0.
+        num_updates: mini-batches.
+        batch_size: arrivals of each.
+        learning_rate: Adam's first step size, which falls linearly to 0.
+        target_updates: updates between copies to the target network.
+        seed: of weights and batches.
+    """
+    for name, count in (
+        ("num_steps", num_steps),
+        ("num_updates", num_updates),
+        ("batch_size", batch_size),
+        ("target_updates", target_updates),
+    ):
+        check_count(name, count)
+    if weighting not in ("uniform", "inverse") or head not in ("linear", "softplus"):
+        raise InputError(
+            f"weighting must be uniform or inverse and head linear or softplus, but they are {weighting} and {head}"
+        )
+    import torch
+
+    from covshift.config.training import RatioOptions
+    from covshift.learners.deep import RatioLearner
+    from covshift.networks import RatioHead, VectorTorso
+
+    rng = np.random.default_rng(seed)
+    states, windows = _states(problem), _windows(problem, num_steps, rng)
+    options = RatioOptions(
+        ratio_loss_weight=1.0,
+        ratio_discount=problem.ratio_discount,
+        ratio_steps=num_steps,
+        ratio_weighting=weighting,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        torso = VectorTorso((states.shape[1],))
+        ratio_head = RatioHead(torso.num_features, torso.head_hidden, positive=head == "softplus")
+    learner = RatioLearner(
+        torso,
+        ratio_head,
+        problem.experience.policy.probabilities,
+        options,
+        learning_rate=learning_rate,
+        target_updates=target_updates,
+    )
+    for update in range(num_updates):
+        drawn = rng.integers(len(windows.arrived), size=batch_size)
+        batch, rho = windows.batch(states, drawn)
+        learner.learn(batch, rho)
+        learner.optimizer.param_groups[0]["lr"] = learning_rate * (1 - (update + 1) / num_updates)
+    rescaled = problem.has_mean_one and (problem.ratio_discount == 1.0 or weighting == "inverse")
+    return _function(problem, learner, head == "softplus", rescaled)
+
+
+class _Windows:
+    """Arrivals with the steps that led to them, as row numbers of `_states`.
+
+    Attributes:
+        arrived: the state of each arrival.
+        sources: n × arrivals, the states that the steps left, oldest first.
+        rho: γρ of each step.
+        initial: whether the state that a step led to starts an episode.
+    """
+
+    def __init__(
+        self,
+        arrived: NDArray[np.int64],
+        sources: NDArray[np.int64],
+        rho: NDArray[np.float64],
+        initial: NDArray[np.bool_],
+    ) -> None:
+        self.arrived, self.sources, self.rho, self.initial = arrived, sources, rho, initial
+
+    def batch(
+        self, states: NDArray[np.float32], drawn: NDArray[np.int64]
+    ) -> tuple[RatioBatch, NDArray[np.float64]]:
+        """The arrivals that were drawn; ρ stands for π, with μ = 1."""
+        from covshift.learners.deep import RatioBatch
+
+        sources = self.sources[:, drawn]
+        shape = sources.shape
+        batch = RatioBatch(
+            s_t=states[self.arrived[drawn]],
+            is_trained_t=np.ones(len(drawn), dtype=bool),
+            s_window=states[sources],
+            a_window=np.zeros(shape, dtype=np.int64),
+            mu_window=np.ones(shape, dtype=np.float32),
+            is_initial_window=self.initial[:, drawn],
+            is_source_initial=np.zeros(len(drawn), dtype=bool),
+        )
+        return batch, self.rho[:, drawn]
+
+
+def _windows(problem: RatioProblem, num_steps: int, rng: np.random.Generator) -> _Windows:
+    """Arrivals whose window is whole, or reaches an episode's start, before which nothing counts."""
+    listed = list(arrivals(problem, rng, by_row=True))
+    source, rho, arrived, initial = (np.array(column) for column in zip(*listed, strict=True))
+    begins = arrived < 0
+    place = np.arange(len(arrived))
+    record = np.maximum.accumulate(np.where(begins, place, -1))
+    window = place - np.arange(num_steps - 1, -1, -1)[:, None]
+    inside = window > record
+    clamped = np.where(inside, window, place)
+    starts = initial[clamped] & inside
+    whole = inside.all(axis=0) | starts.any(axis=0)
+    kept = whole & ~begins
+    if not kept.any():
+        raise InputError(f"no record is as long as num_steps = {num_steps}")
+    return _Windows(arrived[kept], source[clamped][:, kept], rho[clamped][:, kept], starts[:, kept])
+
+
+def _states(problem: RatioProblem) -> NDArray[np.float32]:
+    """States before all transitions, then those after them, as `arrivals` numbers them."""
+    samples = list(problem.experience.samples())
+    rows = np.concatenate([*(s.x_tm1 for s in samples), *(s.x_t for s in samples)])
+    if problem.experience.is_tabular:
+        known = np.clip(rows, 0, problem.experience.features.size - 1)
+        rows = np.eye(problem.experience.features.size)[known]
+    return np.asarray(rows, dtype=np.float32)
+
+
+def _function(
+    problem: RatioProblem, learner: RatioLearner, positive: bool, rescaled: bool
+) -> NeuralRatio:
+    w_torso, b_torso, w_hidden, b_hidden, w_out, b_out = (
+        value.double().numpy() for value in learner.network.state_dict().values()
+    )
+    experience = problem.experience
+    states = experience.features.size if experience.is_tabular else 0
+    function = NeuralRatio(
+        w_torso, b_torso, w_hidden, b_hidden, w_out, b_out, 1.0, positive, states
+    )
+    if not rescaled:
+        return function
+    total = sum(float(s.weight @ function.at(s.x_tm1)) for s in experience.samples())
+    mean = total / sum(float(s.weight.sum()) for s in experience.samples())
+    if not mean > 0:
+        raise InputError("the network's ratio is 0 everywhere: take more updates or head softplus")
+    return replace(function, scale=1.0 / mean)

@@ -1,0 +1,122 @@
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from covshift.errors import InputError
+from covshift.estimation import RatioEstimate, estimate_ratio, from_arrays, simulate_logs
+from covshift.estimation.experience import Experience
+from covshift.estimation.neural import _windows
+from covshift.estimation.problem import RatioProblem
+from covshift.theory.examples import Problem, line_chain, random_walk
+
+
+def error_of(estimate: RatioEstimate, problem: Problem, ratio_discount: float) -> float:
+    exact = problem.c_star(ratio_discount)
+    d = problem.d_mu / problem.d_mu.sum()
+    found = estimate.ratio(np.arange(problem.mdp.num_states))
+    return float(np.sqrt((d * (found - exact) ** 2).sum() / (d * exact**2).sum()))
+
+
+@pytest.mark.parametrize(
+    ("options", "ratio_discount"),
+    [
+        ({}, 0.9),
+        ({"weighting": "inverse"}, 0.9),
+        ({"head": "linear"}, 0.99),
+        ({"num_steps": 3}, 0.9),
+        ({}, 1.0),
+    ],
+)
+def test_the_network_finds_the_exact_ratio_of_a_chain(
+    options: dict[str, Any], ratio_discount: float
+) -> None:
+    """Relative error under d_μ below 0.1 from 20000 transitions."""
+    problem = line_chain(6)
+    logs = simulate_logs(problem.mdp, problem.mu, 500, 40, np.random.default_rng(0))
+    estimate = estimate_ratio(
+        logs,
+        problem.pi,
+        ratio_discount=ratio_discount,
+        method="neural",
+        held_out=0.0,
+        num_updates=2000,
+        **options,
+    )
+    assert error_of(estimate, problem, ratio_discount) < 0.1
+
+
+def test_and_of_episodes() -> None:
+    problem = random_walk()
+    logs = simulate_logs(problem.mdp, problem.mu, 400, 60, np.random.default_rng(1))
+    estimate = estimate_ratio(
+        logs, problem.pi, ratio_discount=0.9, method="neural", held_out=0.0, num_updates=2000
+    )
+    assert estimate.semantics == "visits"
+    assert error_of(estimate, problem, 0.9) < 0.1
+
+
+def test_saved_networks_are_read_without_torch(tmp_path: Path) -> None:
+    problem = line_chain(4)
+    logs = simulate_logs(problem.mdp, problem.mu, 50, 10, np.random.default_rng(0))
+    estimate = estimate_ratio(logs, problem.pi, ratio_discount=0.9, method="neural", num_updates=20)
+    estimate.save(tmp_path / "ratio")
+    again = RatioEstimate.load(tmp_path / "ratio")
+    np.testing.assert_allclose(again.ratio(np.arange(4)), estimate.ratio(np.arange(4)))
+    assert {path.suffix for path in (tmp_path / "ratio").iterdir()} == {".json", ".npz"}
+    import subprocess
+    import sys
+
+    code = (
+        "import sys, numpy as np\n"
+        "from covshift.estimation import RatioEstimate\n"
+        f"print(RatioEstimate.load({str(tmp_path / 'ratio')!r}).ratio(np.arange(4)).sum())\n"
+        "sys.exit('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert float(done.stdout) == pytest.approx(estimate.ratio(np.arange(4)).sum())
+
+
+def test_windows_are_the_steps_of_their_record() -> None:
+    """Two episodes, of 3 and 2 steps; states are numbered through, so windows can be read off."""
+    problem = RatioProblem(
+        Experience.of(
+            from_arrays(
+                states=np.array([0, 1, 2, 4, 5]),
+                actions=np.zeros(5, dtype=int),
+                rewards=np.zeros(5),
+                next_states=np.array([1, 2, 3, 5, 6]),
+                terminated=np.array([False, False, False, False, True]),
+                trajectory=np.array([0, 0, 0, 1, 1]),
+                mu=np.full(5, 0.5),
+                num_actions=2,
+            ),
+            np.tile([0.75, 0.25], (7, 1)),
+        ),
+        0.9,
+        "visits",
+    )
+    windows = _windows(problem, 2, np.random.default_rng(0))
+    states = np.array([0, 1, 2, 4, 5, 1, 2, 3, 5, 6])
+    arrived = states[windows.arrived].tolist()
+    assert arrived == [0, 1, 2, 3, 4, 5]
+    np.testing.assert_array_equal(states[windows.sources[-1]][1:4], [0, 1, 2])
+    np.testing.assert_array_equal(states[windows.sources[0]][2:4], [0, 1])
+    assert windows.initial[-1].tolist() == [True, False, False, False, True, False]
+    assert windows.initial[0].tolist() == [False, True, False, False, False, True]
+    np.testing.assert_allclose(windows.rho[-1][[1, 2, 3, 5]], 1.5)
+
+
+def test_bad_options_are_one_sentence() -> None:
+    problem = line_chain(4)
+    logs = simulate_logs(problem.mdp, problem.mu, 5, 4, np.random.default_rng(0))
+    for options, message in (
+        ({"num_updates": 0}, "num_updates must be at least 1"),
+        ({"head": "cubic"}, "head linear or softplus"),
+        ({"num_steps": 50}, "no record is as long as num_steps = 50"),
+    ):
+        with pytest.raises(InputError, match=message):
+            estimate_ratio(
+                logs, problem.pi, ratio_discount=0.9, method="neural", held_out=0.0, **options
+            )
