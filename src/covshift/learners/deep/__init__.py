@@ -1,7 +1,13 @@
 """Deep learners: C51 with a learned covariate shift, and the ratio of a fixed policy alone."""
 
 from covshift.learners.deep.agent import AgentLearner, Diverged, UpdateReport
-from covshift.learners.deep.batches import RatioBatch, ValueBatch, ratio_batch, value_batch
+from covshift.learners.deep.batches import (
+    RatioBatch,
+    ValueBatch,
+    ratio_batch,
+    ring_batch,
+    value_batch,
+)
 from covshift.learners.deep.ratio import RatioLearner, RatioLoss
 
 __all__ = [
@@ -13,5 +19,6 @@ __all__ = [
     "UpdateReport",
     "ValueBatch",
     "ratio_batch",
+    "ring_batch",
     "value_batch",
 ]

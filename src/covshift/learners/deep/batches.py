@@ -125,3 +125,42 @@ def ratio_batch(store: Store, ids: NDArray[np.int64], options: RatioOptions) -> 
         initial,
         store.columns["is_initial"][window[0]],
     )
+
+
+def ring_batch(
+    observations: NDArray[Any],
+    actions: NDArray[Any],
+    mu: NDArray[Any],
+    is_initial: NDArray[np.bool_],
+    ids: NDArray[np.int64],
+) -> RatioBatch:
+    """States of a replay of one's own, whose arrays hold one step after the other.
+
+    Row t is the state that was acted in, row t - 1 the step before it in the same environment (the last row
+    comes before the first, as in a ring).
+
+    Args:
+        observations: of each row.
+        actions: taken there.
+        mu: μ(a|s) of them.
+        is_initial: whether the row starts an episode.
+        ids: rows whose states are wanted; the oldest row of a full ring has lost its predecessor, so leave it out.
+
+    Example:
+        >>> observations = np.arange(4.0)[:, None]
+        >>> starts = np.array([True, False, False, False])
+        >>> batch = ring_batch(observations, np.zeros(4), np.full(4, 0.5), starts, np.array([0, 2]))
+        >>> batch.s_window[0, :, 0].tolist(), batch.is_initial_window[0].tolist()
+        ([3.0, 1.0], [True, False])
+    """
+    before = ids - 1
+    initial = is_initial[ids]
+    return RatioBatch(
+        observations[ids],
+        np.ones(len(ids), dtype=bool),
+        observations[before][None],
+        np.asarray(actions)[before].astype(np.int64)[None],
+        np.where(initial, np.float32(1), np.asarray(mu)[before].astype(np.float32))[None],
+        initial[None],
+        is_initial[before],
+    )
