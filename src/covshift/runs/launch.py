@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import dataclasses
 import importlib.metadata
 import os
 import platform
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,9 @@ from covshift.runs.feeds import (
 from covshift.runs.training import Trainer
 from covshift.version import __version__
 
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+"""Numbers of glibc's mallopt."""
+
 Say = Callable[[str], None]
 
 
@@ -38,7 +42,7 @@ def ready_dataset(
 ) -> Path:
     """The scale's dataset under `root`, collected by `collecting` unless it is there."""
     folder = dataset_folder(config, root)
-    with closing(Collector(dataset_request(config), folder)) as collector:
+    with contextlib.closing(Collector(dataset_request(config), folder)) as collector:
         collector.prepare()
         if not collector.is_finished():
             collecting(collector, folder)
@@ -124,11 +128,24 @@ def _trainer(
 ) -> Trainer:
     if runtime.threads:
         torch.set_num_threads(runtime.threads)
+    _keep_freed_memory()
     trainer = Trainer(folder, feed, pick_device(runtime.device), checkpoint)
     if runtime.compile:
         for network in (trainer.learner.network, trainer.learner.target):
             network.torso.compile()
     return trainer
+
+
+def _keep_freed_memory() -> None:
+    """Asks glibc not to hand memory back between updates.
+
+    Activations and gradients of an update are megabytes that are freed and taken again; without this their
+    pages are faulted in anew each time, which took 5 of 97 ms of a Nature update on one core.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        libc = ctypes.CDLL("libc.so.6")
+        libc.mallopt(_M_MMAP_THRESHOLD, 32 * 2**20)
+        libc.mallopt(_M_TRIM_THRESHOLD, 2**30)
 
 
 def _open_feed(folder: RunFolder, config: TrainConfig, data: str) -> Feed:
