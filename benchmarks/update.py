@@ -124,13 +124,12 @@ class DataAlone:
         self.transitions.update(ids, np.random.default_rng(1).random(BATCH))
 
 
-class Dopamine:
-    """dopamine-rl's JAX C51 in a process of an environment of its own, a few updates at each line."""
+class Apart:
+    """A peer in a process of its own, where nothing that we set reaches it; an update for every line."""
 
-    def __init__(self, python: str) -> None:
-        script = Path(__file__).with_name("update_dopamine.py")
+    def __init__(self, *command: str) -> None:
         self.process = subprocess.Popen(
-            [python, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         assert self.process.stdout is not None
         assert self.process.stdout.readline().strip() == "ready"
@@ -142,6 +141,15 @@ class Dopamine:
         self.process.stdin.write("step\n")
         self.process.stdin.flush()
         self.process.stdout.readline()
+
+
+def answer(data: str) -> None:
+    """The other side of `Apart` for the plain peer."""
+    peer = PlainC51(Store.open(data))
+    print("ready", flush=True)
+    for _ in sys.stdin:
+        peer.step()
+        print("done", flush=True)
 
 
 def matmul_rate() -> float:
@@ -191,9 +199,11 @@ def measure(kind: str, rounds: int, place: Path, dopamine: str | None) -> None:
         "episode_cap": 5,
     }
     configs = {p: make_config(env, p, "small", **quiet) for p in ("c51", "c51-corrected")}
-    sides: dict[str, Callable[[], None]] = {"plain eager torch, c51": PlainC51(store).step}
+    plain = Apart(sys.executable, __file__, "--peer", str(data))
+    sides: dict[str, Callable[[], None]] = {"plain eager torch, c51": plain.step}
     if dopamine and kind == "Nature":
-        sides["dopamine-rl (JAX), c51"] = Dopamine(dopamine).step
+        script = str(Path(__file__).with_name("update_dopamine.py"))
+        sides["dopamine-rl (JAX), c51"] = Apart(dopamine, script).step
     peers = list(sides)
     for preset, config in configs.items():
         sides[f"covshift, {preset}"] = Covshift(config, data, place / f"{kind}-{preset}").step
@@ -257,7 +267,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--dopamine", help="Python of an environment with dopamine-rl")
     parser.add_argument("--worker", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--peer", help=argparse.SUPPRESS)
     given = parser.parse_args()
+    if given.peer:
+        answer(given.peer)
+        return
     if given.worker:
         work(given.worker[0], given.worker[1], int(given.worker[2]))
         return
