@@ -73,8 +73,11 @@ def prepare(folder: RunFolder, config: TrainConfig, data: str, runtime: RuntimeO
         _check_same(folder, config)
         return
     pick_device(runtime.device)
-    place = data if data == STREAM else str(Path(data).resolve())
-    folder.create(config, _provenance(runtime, place, identify(data, config)))
+    identity = identify(data, config)
+    # From the run's folder, so that both can be moved together and no path of a machine is written.
+    if data != STREAM:
+        data = os.path.relpath(Path(data).resolve(), folder.path.resolve())
+    folder.create(config, _provenance(runtime, data, identity))
 
 
 def go_on(folder: RunFolder, runtime: RuntimeOptions | None, say: Say) -> Trainer:
@@ -98,9 +101,12 @@ def go_on(folder: RunFolder, runtime: RuntimeOptions | None, say: Say) -> Traine
         say(
             f"{' and '.join(changed)} are not those of the run's start: it will not be exactly the same"
         )
-    if identify(provenance["data"], config) != provenance["data_identity"]:
-        raise InputError(f"the dataset {provenance['data']} is not the one that the run began with")
-    feed = _open_feed(folder, config, provenance["data"])
+    data = provenance["data"]
+    if data != STREAM:
+        data = os.path.normpath(folder.path / data)
+    if identify(data, config) != provenance["data_identity"]:
+        raise InputError(f"the dataset {data} is not the one that the run began with")
+    feed = _open_feed(folder, config, data)
     if not folder.checkpoints.is_dir():
         return _trainer(folder, feed, runtime)
     checkpoint = read_checkpoint(folder.checkpoints)
