@@ -65,7 +65,10 @@ def test_unknown_presets_are_named() -> None:
         (["--ratio-discount", "1.5"], "ratio_discount must lie in [0, 1], but it is 1.5"),
         (["--data", "/nowhere"], "/nowhere is no covshift dataset"),
         (["--device", "abacus"], "the device 'abacus' cannot be used"),
-        (["--num-updates", "-3"], "num_updates must be at least 1, but it is -3"),
+        (
+            ["--num-updates", "-3"],
+            "num_updates must lie between 1 and 10,000,000,000, but it is -3",
+        ),
     ],
 )
 def test_bad_input_is_one_sentence(

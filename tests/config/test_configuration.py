@@ -52,8 +52,8 @@ def test_the_papers_values() -> None:
     ("leaves", "message"),
     [
         ({"ratio_discount": 1.5}, "ratio_discount must lie in [0, 1], but it is 1.5"),
-        ({"num_updates": 0}, "num_updates must be at least 1, but it is 0"),
-        ({"batch_size": 1}, "batch_size must be at least 2, but it is 1"),
+        ({"num_updates": 0}, "num_updates must lie between 1 and 10,000,000,000, but it is 0"),
+        ({"batch_size": 1}, "batch_size must lie between 2 and 65536, but it is 1"),
         ({"discount": 1.0}, "discount must lie in [0, 1), but it is 1.0"),
         ({"learning_rate": 0.0}, "learning_rate must be positive, but it is 0.0"),
         ({"priority_floor": -1.0}, "priority_floor must not be negative"),
@@ -65,6 +65,10 @@ def test_the_papers_values() -> None:
             {"ratio_weighting": "inverse", "ratio_discount": 1.0},
             "ratio_weighting inverse needs ratio_discount below 1",
         ),
+        ({"refresh": "both", "priority": "td-error"}, "refresh both writes c as the priority"),
+        ({"ratio_batch": "prioritized", "semantics": "restart"}, "ratio_batch prioritized shows"),
+        ({"semantics": "restart", "initial_rule": "source"}, "no state is initial"),
+        ({"seed": 2**70}, "seed must be below 2^63"),
         ({"nonsense": 1}, "there is no field 'nonsense'"),
     ],
 )

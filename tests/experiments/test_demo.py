@@ -43,7 +43,7 @@ def test_the_demo_trains_and_shows_it(tmp_path: Path) -> None:
 
 def test_the_verdict_counts_seeds() -> None:
     def arm(*ends: float) -> Arm:
-        return Arm("x", [(np.arange(3.0), np.full(3, end)) for end in ends])
+        return Arm("x", 0, [(np.arange(3.0), np.full(3, end)) for end in ends])
 
     assert "1.00 more" in _verdict(arm(1.0, 1.2), arm(2.0, 2.2))
     assert "more than twice" in _verdict(arm(1.0, 1.2), arm(2.0, 2.2))
@@ -54,7 +54,7 @@ def test_the_verdict_counts_seeds() -> None:
 def test_bad_sizes_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for flag, message in (
         ("--seeds", "seeds must be at least 1, but it is 0"),
-        ("--updates", "num_updates must be at least 1, but it is 0"),
+        ("--updates", "num_updates must lie between 1 and 10,000,000,000, but it is 0"),
     ):
         with pytest.raises(SystemExit):
             main(["demo", "--out", str(tmp_path), flag, "0"])

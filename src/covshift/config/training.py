@@ -17,6 +17,9 @@ from covshift.errors import InputError
 UPDATE_STEPS = 4
 """Agent steps an update stands for, whatever the source of the data (C51: one update every 4 steps)."""
 
+_LARGEST = 10**10
+"""Of any count: beyond it a slip of the hand is likelier than a wish."""
+
 Semantics = Literal["visits", "restart", "paper"]
 
 
@@ -307,9 +310,10 @@ def _check_ranges(config: TrainConfig) -> None:
         "ratio_episodes": evaluation.ratio_episodes,
     }
     for name, count in counts.items():
-        _check(name, count, count >= 1, "must be at least 1")
-    _check("batch_size", fit.batch_size, fit.batch_size >= 2, "must be at least 2")
-    _check("num_atoms", value.num_atoms, value.num_atoms >= 2, "must be at least 2")
+        _check(name, count, 1 <= count <= _LARGEST, f"must lie between 1 and {_LARGEST:,}")
+    _check("seed", config.seed, config.seed < 2**63, "must be below 2^63")
+    for name, count in (("batch_size", fit.batch_size), ("num_atoms", value.num_atoms)):
+        _check(name, count, 2 <= count <= 2**16, "must lie between 2 and 65536")
     shares = {
         "ratio_discount": ratio.ratio_discount,
         "target_epsilon": ratio.target_epsilon,
@@ -349,7 +353,7 @@ def _check_combinations(config: TrainConfig) -> None:
         )
     if replay.correction == "reweight" and replay.priority != "uniform":
         raise InputError(
-            f"correction reweight draws uniformly, but priority is '{replay.priority}'"
+            f"correction reweight draws uniformly, but priority is '{replay.priority}': add priority uniform"
         )
     if ratio.normalization_weight > 0 and ratio.semantics == "visits":
         raise InputError(
@@ -359,8 +363,21 @@ def _check_combinations(config: TrainConfig) -> None:
         raise InputError(
             "ratio_weighting inverse needs ratio_discount below 1: 1/c is unbounded at 1"
         )
-    if ratio.ratio_batch == "prioritized" and replay.refresh == "both":
-        raise InputError("refresh both needs ratio_batch uniform")
+    if replay.refresh == "both" and replay.priority != "ratio":
+        raise InputError(
+            f"refresh both writes c as the priority, so it needs priority ratio, but it is '{replay.priority}'"
+        )
+    if ratio.ratio_batch == "prioritized" and (
+        replay.refresh == "both" or ratio.semantics == "restart" or ratio.normalization_weight > 0
+    ):
+        raise InputError(
+            "ratio_batch prioritized shows what goes wrong with the paper's agent: it needs refresh prioritized, "
+            "semantics visits or paper, and no normalization"
+        )
+    if ratio.semantics == "restart" and ratio.initial_rule == "source":
+        raise InputError(
+            "initial_rule source has no meaning with semantics restart: no state is initial"
+        )
 
 
 def _check(name: str, value: float, fits: bool, demand: str) -> None:

@@ -62,7 +62,8 @@ class MinAtarTorso(nn.Module):
 
     def forward(self, planes: Tensor) -> Tensor:
         """batch × height × width × channels to batch × features."""
-        return F.relu(self.conv(planes.float().permute(0, 3, 1, 2))).flatten(1)
+        x = F.relu(self.conv(planes.float().permute(0, 3, 1, 2)))
+        return x.permute(0, 2, 3, 1).flatten(1)
 
 
 @final

@@ -34,11 +34,17 @@ _MEAN_TOLERANCE = 0.1
 """How far E_μ[c] may be from 1 where it must be 1, before that is marked: means of batches are noisy."""
 
 
+_ORDER_TOLERANCE = 0.05
+"""By which share E_π[c] may fall below E_μ[c] before that is marked: a few episodes are noisy."""
+
+
 def invariant(mean_ratio: float, mean_ratio_pi: float, options: RatioOptions) -> str:
     """Whether what must hold of a learned ratio does: B3.
 
-    With restarts E_μ[c] = 1, and E_π[c] ≥ E_μ[c]; at γ̂ = 1 the order holds under visits too. Under visits with
-    γ̂ < 1 the order is usual but can fail of a perfect ratio, so that it is `unordered` then, not `violated`.
+    With restarts, or where it is normalized to that, E_μ[c] = 1, and E_π[c] ≥ E_μ[c]; at γ̂ = 1 the order holds
+    under visits too. Under visits with γ̂ < 1 the order is usual but can fail of a perfect ratio (the claim
+    `B3-order-discounted` of the theory has an example), so that it is `unordered` then, not `violated`. Means of
+    batches and of a few episodes are noisy: 10 % and 5 % are allowed.
 
     Example:
         >>> invariant(1.0, 0.5, RatioOptions(semantics="visits", ratio_discount=0.99))
@@ -46,9 +52,10 @@ def invariant(mean_ratio: float, mean_ratio_pi: float, options: RatioOptions) ->
         >>> invariant(1.0, 0.5, RatioOptions(semantics="restart"))
         'violated'
     """
-    if options.semantics == "restart" and abs(mean_ratio - 1.0) > _MEAN_TOLERANCE:
+    has_mean_one = options.semantics == "restart" or options.normalization_weight > 0
+    if has_mean_one and abs(mean_ratio - 1.0) > _MEAN_TOLERANCE:
         return "violated"
-    if mean_ratio_pi >= mean_ratio:
+    if mean_ratio_pi >= (1.0 - _ORDER_TOLERANCE) * mean_ratio:
         return "holds"
     must = options.semantics == "restart" or options.ratio_discount == 1.0
     return "violated" if must else "unordered"

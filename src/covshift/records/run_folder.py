@@ -47,7 +47,10 @@ class RunFolder:
             InputError: there is no run here, or its configuration is not one.
         """
         values = self._read(CONFIG)
-        return TrainConfig.from_json(values)
+        try:
+            return TrainConfig.from_json(values)
+        except (InputError, TypeError, AttributeError) as error:
+            raise InputError(f"{self.path / CONFIG} is no configuration: {error}") from error
 
     def status(self) -> dict[str, Any]:
         """`status`, `update`, and `reason` where there is one."""
@@ -57,7 +60,11 @@ class RunFolder:
 
     def provenance(self) -> dict[str, Any]:
         """What the run was made with."""
-        return self._read(PROVENANCE)
+        values = self._read(PROVENANCE)
+        missing = {"data", "data_identity", "runtime", "threads", "versions"} - set(values)
+        if missing:
+            raise InputError(f"{self.path / PROVENANCE} lacks {', '.join(sorted(missing))}")
+        return values
 
     def metrics(self) -> list[Row]:
         """The rows that were measured."""
@@ -65,7 +72,10 @@ class RunFolder:
 
     def summary(self, place: Path) -> tuple[str, ...]:
         """A line about the run: where under `place`, what, how far, and its newest score."""
-        config, status = self.config(), self.status()
+        try:
+            config, status = self.config(), self.status()
+        except InputError as error:
+            return (str(self.path.relative_to(place)), "", "", "", "unreadable", str(error))
         rows = self.metrics() if self.metrics_path.is_file() else []
         scores = [row["score"] for row in rows if "score" in row]
         return (
@@ -87,8 +97,11 @@ class RunFolder:
         Raises:
             InputError: the folder holds something else.
         """
-        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
-            raise InputError(f"{self.path} is there and holds no run; name another folder")
+        if self.path.exists():
+            # A run that was killed while its folder was made has its provenance alone.
+            known = {PROVENANCE, "provenance.partial", "config.partial"}
+            if not self.path.is_dir() or {path.name for path in self.path.iterdir()} - known:
+                raise InputError(f"{self.path} is there and holds no run; name another folder")
         self.path.mkdir(parents=True, exist_ok=True)
         write_json(self.path / PROVENANCE, provenance)
         write_json(self.path / CONFIG, config.to_json())

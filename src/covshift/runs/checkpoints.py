@@ -49,12 +49,22 @@ def write_checkpoint(
     for path in (partial / _TENSORS, partial / _STATE, partial / CHECKSUMS, partial):
         _to_disk(path)
     if place.exists():
-        shutil.rmtree(place)
+        # Saved twice at one update; the older one stays whole until the newer one is in its place.
+        old = folder / f"{place.name}.old.partial"
+        shutil.rmtree(old, ignore_errors=True)
+        place.rename(old)
     partial.rename(place)
     _to_disk(folder)
+    for left in folder.glob("*.partial"):
+        shutil.rmtree(left)
     for old in _listed(folder)[:-_KEPT]:
         shutil.rmtree(old)
     return place
+
+
+def has_checkpoint(folder: Path) -> bool:
+    """Whether one was ever finished; a run that was killed before its first has none."""
+    return bool(_listed(folder))
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:

@@ -87,8 +87,9 @@ class Stream:
         """The newest rows after the warm-up and 4 transitions an update."""
         needed = self._options.warm_up + UPDATE_STEPS * update
         self._require(needed)
-        hi = int(self._transitions.rows[needed - 1]) + 1
-        return max(0, hi - self._options.window), hi
+        rows = self._transitions.rows
+        hi = int(rows[needed - 1]) + 1
+        return int(rows[max(0, needed - self._options.window)]), hi
 
     def close(self) -> None:
         """Ends the collecting process."""
@@ -111,9 +112,19 @@ def identify(data: str, config: TrainConfig) -> str:
     if data == STREAM:
         return STREAM
     folder = Path(data)
-    env = read_manifest(folder)["request"].get("env", config.env)
+    request = read_manifest(folder)["request"]
+    env = request.get("env", config.env)
     if env != config.env:
         raise InputError(f"the dataset {folder} is of {env}, but the run is of {config.env}")
+    there, here = request.get("options", {}), dataclasses.asdict(config.environment)
+    for name in there:
+        # How long episodes are is not part of how the game is seen, and a run may be scored on shorter ones.
+        if name != "episode_cap" and there[name] != here.get(name):
+            flag = name.replace("_", "-")
+            raise InputError(
+                f"the dataset {folder} has {name} {there[name]}, but the run has {here.get(name)}: give the run "
+                f"--{flag} {there[name]}"
+            )
     return sha256(folder / CHECKSUMS)
 
 

@@ -10,7 +10,7 @@ import os
 import platform
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 
@@ -18,7 +18,7 @@ from covshift.config.training import RuntimeOptions, TrainConfig
 from covshift.data.collection import Collector
 from covshift.errors import InputError
 from covshift.records import RunFolder
-from covshift.runs.checkpoints import read_checkpoint
+from covshift.runs.checkpoints import Checkpoint, has_checkpoint, read_checkpoint
 from covshift.runs.feeds import (
     STREAM,
     Dataset,
@@ -71,6 +71,11 @@ def prepare(folder: RunFolder, config: TrainConfig, data: str, runtime: RuntimeO
     """
     if folder.exists():
         _check_same(folder, config)
+        began = folder.provenance()["data_identity"]
+        if identify(data, config) != began:
+            raise InputError(
+                f"{folder.path} was begun with other data than {data}; name another folder, or those data"
+            )
         return
     pick_device(runtime.device)
     identity = identify(data, config)
@@ -106,14 +111,15 @@ def go_on(folder: RunFolder, runtime: RuntimeOptions | None, say: Say) -> Traine
         data = os.path.normpath(folder.path / data)
     if identify(data, config) != provenance["data_identity"]:
         raise InputError(f"the dataset {data} is not the one that the run began with")
+    lock = folder.lock()
     feed = _open_feed(folder, config, data)
-    if not folder.checkpoints.is_dir():
-        return _trainer(folder, feed, runtime)
+    if not has_checkpoint(folder.checkpoints):
+        return _trainer(folder, feed, runtime, lock)
     checkpoint = read_checkpoint(folder.checkpoints)
     for text in checkpoint.damaged:
         say(f"damaged and passed over: {text}")
     say(f"going on from update {checkpoint.state['update']:,}")
-    return _trainer(folder, feed, runtime, checkpoint)
+    return _trainer(folder, feed, runtime, lock, checkpoint)
 
 
 def pick_device(name: str) -> torch.device:
@@ -130,12 +136,16 @@ def pick_device(name: str) -> torch.device:
 
 
 def _trainer(
-    folder: RunFolder, feed: Feed, runtime: RuntimeOptions, checkpoint: Any = None
+    folder: RunFolder,
+    feed: Feed,
+    runtime: RuntimeOptions,
+    lock: IO[bytes],
+    checkpoint: Checkpoint | None = None,
 ) -> Trainer:
     if runtime.threads:
         torch.set_num_threads(runtime.threads)
     _keep_freed_memory()
-    trainer = Trainer(folder, feed, pick_device(runtime.device), checkpoint)
+    trainer = Trainer(folder, feed, pick_device(runtime.device), lock, checkpoint)
     if runtime.compile:
         for network in (trainer.learner.network, trainer.learner.target):
             network.torso.compile()
@@ -183,7 +193,8 @@ def _provenance(runtime: RuntimeOptions, data: str, identity: str) -> dict[str, 
         "data": data,
         "data_identity": identity,
         "runtime": dataclasses.asdict(runtime),
-        "threads": runtime.threads or os.cpu_count(),
+        "threads": runtime.threads or torch.get_num_threads(),
+        "device": str(pick_device(runtime.device)),
         "versions": versions,
         "machine": platform.machine(),
     }

@@ -85,7 +85,7 @@ def play_episode(folder: Path, epsilon: float | None, steps: int, seed: int) -> 
 
 
 def _stack(run: SavedRun) -> int:
-    return run.config.environment.frame_stack if run.config.env.startswith("ALE/") else 1
+    return run.state_shape[0] if run.config.env.startswith("ALE/") else 1
 
 
 def _checked_epsilon(given: float | None, default: float) -> float:

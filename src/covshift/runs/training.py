@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple, cast, final
+from typing import IO, Any, NamedTuple, cast, final
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from covshift.networks import make_agent_network
 from covshift.records import MetricsFile, Row, RunFolder, invariant
 from covshift.runs.checkpoints import Checkpoint, tensors_under, write_checkpoint
 from covshift.runs.evaluation import AgentPolicy, roll_out
-from covshift.runs.feeds import Feed
+from covshift.runs.feeds import Dataset, Feed
 from covshift.runs.seeds import named_generator
 
 _RATIO_MEMORY = 0.99
@@ -47,6 +47,7 @@ class Trainer:
         folder: of the run, with its configuration written.
         feed: the data.
         device: where the networks live.
+        lock: of the folder, held until `close`.
         checkpoint: from which it goes on; None starts it.
     """
 
@@ -55,9 +56,10 @@ class Trainer:
         folder: RunFolder,
         feed: Feed,
         device: torch.device,
+        lock: IO[bytes],
         checkpoint: Checkpoint | None = None,
     ) -> None:
-        self._lock = folder.lock()
+        self._lock = lock
         self.folder, self.feed, self.config = folder, feed, folder.config()
         config, store = self.config, feed.store
         network = make_agent_network(config, store.state_shape, store.num_actions)
@@ -140,7 +142,9 @@ class Trainer:
         values = value_batch(store, ids, config.value)
         states, ratios = None, None
         if config.ratio.learn_ratio:
-            states = self._ratio_sampler.sample(size) if self._ratio_sampler else ids + 1
+            states = (
+                self._ratio_sampler.sample(size) if self._ratio_sampler else self._arrivals(ids)
+            )
             ratios = ratio_batch(store, states, config.ratio)
         report = self.learner.update(values, ratios, self._loss_weights(ids))
         if report.ratio is not None and config.replay.priority != "td-error":
@@ -155,6 +159,20 @@ class Trainer:
                 self._value_sampler.update(states, report.ratio)
         self._sums += report.means
         self._count += 1
+
+    def _arrivals(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The states that drawn transitions lead to; where an episode ends there, one that starts an episode.
+
+        As many episodes start as end, so that initial states keep their share, weighted like what led to them.
+        """
+        store = self.feed.store
+        arrived = ids + 1
+        ended = ~store.is_state[arrived]
+        if ended.any():
+            lo, hi = self._value_sampler.window
+            starts = lo + np.flatnonzero(store.columns["is_initial"][lo:hi])
+            arrived[ended] = self._value_sampler.rng.choice(starts, size=int(ended.sum()))
+        return arrived
 
     def _slide(self) -> None:
         lo, hi = self.feed.window(self.update)
@@ -181,11 +199,12 @@ class Trainer:
         lo, hi = self.feed.window(0)
         if replay.priority == "uniform":
             return UniformSampler(store.is_transition, rng, (lo, hi))
-        # The floor keeps states of ratio 0 alive; TD errors have their own.
+        # The floor keeps states of ratio 0 alive; TD errors have their own. A window of N transitions has at most
+        # 2 N rows, since an episode has at least one transition.
         sampler = PrioritizedSampler(
             store.is_transition,
             rng,
-            max(config.data.window, hi - lo),
+            hi - lo if isinstance(self.feed, Dataset) else 2 * config.data.window,
             floor=0.0 if replay.priority == "td-error" else replay.priority_floor,
             tempering=replay.priority_tempering,
             uniform_share=replay.uniform_share,

@@ -45,10 +45,12 @@ class Arm:
 
     Attributes:
         title: of the preset.
+        diverged: how many of them stopped because the ratio or the loss diverged.
         curves: (updates, scores) of each seed.
     """
 
     title: str
+    diverged: int
     curves: list[tuple[NDArray[np.float64], NDArray[np.float64]]]
 
     @property
@@ -89,7 +91,8 @@ def run(
         if count < 1:
             raise InputError(f"{name} must be at least 1, but it is {count}")
     every = max(1, updates // 10)
-    sizes = {"transitions": transitions, "num_updates": updates, "evaluate_every": every}
+    sizes = {"num_updates": updates, "evaluate_every": every}
+    sizes |= {"transitions": transitions, "window": transitions}
     configs = {
         (preset, seed): make_config(ENV, preset, "small", seed=seed, **sizes)
         for seed in range(seeds)
@@ -144,7 +147,9 @@ def _read_arm(out: Path, preset: str, seeds: int) -> Arm:
         ]
         points = np.array([[row["update"], row["score"]] for row in rows], dtype=np.float64)
         curves.append((points[:, 0], points[:, 1]))
-    return Arm(ARMS[preset], curves)
+    folders = [RunFolder(_run_folder(out, preset, seed)) for seed in range(seeds)]
+    diverged = sum(folder.status()["status"] == "diverged" for folder in folders)
+    return Arm(ARMS[preset], diverged, curves)
 
 
 def _ratios(out: Path, store: Store) -> Ratios:
@@ -223,6 +228,11 @@ def _verdict(plain: Arm, corrected: Arm) -> str:
     gap = corrected.mean - plain.mean
     word = "more" if gap > 0 else "less"
     text = f"The corrected agent scores {abs(gap):.2f} {word} than the uncorrected one. "
+    if plain.diverged or corrected.diverged:
+        text += (
+            f"Of its runs {corrected.diverged} diverged, of the other's {plain.diverged}; these count with their "
+            "last evaluations. "
+        )
     if len(plain.curves) < 2:
         return text + "One seed each cannot tell whether that is more than chance."
     spread = np.sqrt(
@@ -243,8 +253,9 @@ def _draw_curves(arms: dict[str, Arm], random_score: float) -> str:
     for color, arm in zip(COLORS, arms.values(), strict=False):
         for updates, scores in arm.curves:
             axes.plot(updates, scores, color=color, alpha=0.35, linewidth=0.9)
-        mean = np.mean([scores for _, scores in arm.curves], axis=0)
-        axes.plot(arm.curves[0][0], mean, color=color, label=arm.title, linewidth=2.2)
+        length = min(len(scores) for _, scores in arm.curves)  # a run that diverged stops early
+        mean = np.mean([scores[:length] for _, scores in arm.curves], axis=0)
+        axes.plot(arm.curves[0][0][:length], mean, color=color, label=arm.title, linewidth=2.2)
     axes.axhline(random_score, color="#5b6478", linestyle="--", linewidth=1, label="random policy")
     axes.set(xlabel="updates", ylabel="score (mean of an evaluation)", title="Evaluation score")
     axes.legend(loc="upper left")

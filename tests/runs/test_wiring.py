@@ -1,0 +1,253 @@
+"""What the training loop hands to whom: samplers, batches, weights, priorities, networks, ε."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from covshift.config.environment import EnvOptions
+from covshift.config.presets import make_config
+from covshift.config.training import RuntimeOptions, TrainConfig
+from covshift.data.collection import Request, collect
+from covshift.data.samplers import PrioritizedSampler
+from covshift.errors import InputError
+from covshift.learners.deep import UpdateReport
+from covshift.records import RunFolder
+from covshift.runs import Episode, evaluation, training
+from covshift.runs.evaluation import roll_out
+from covshift.runs.launch import begin, prepare
+from covshift.runs.training import Trainer
+
+ENV = "covshift/RandomWalk-v0"
+RUNTIME = RuntimeOptions(device="cpu", threads=1)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> str:
+    place = tmp_path_factory.mktemp("data") / "walk"
+    return str(collect(Request(ENV, 1500), place, progress=lambda _: None))
+
+
+def config_of(preset: str = "c51-corrected", **leaves: Any) -> TrainConfig:
+    return make_config(ENV, preset, "smoke", **({"transitions": 1500, "window": 1500} | leaves))
+
+
+class Recorder:
+    """Stands where the learner's update is, and answers with given priorities."""
+
+    def __init__(self, trainer: Trainer, priority: float = 2.0, ratio: float = 3.0) -> None:
+        self.calls: list[tuple[Any, Any, Any]] = []
+        self.priority, self.ratio, self.learner = priority, ratio, trainer.learner
+
+    def __call__(self, values: Any, ratios: Any, weights: Any = None) -> UpdateReport:
+        self.calls.append((values, ratios, weights))
+        self.learner.num_updates += 1
+        size = len(values.a_tm1)
+        kind = self.learner.config.replay.priority
+        return UpdateReport(
+            None if kind == "uniform" else np.full(size, self.priority),
+            None if ratios is None else np.full(len(ratios.s_t), self.ratio),
+            torch.zeros(5),
+        )
+
+
+def started(tmp_path: Path, config: TrainConfig, data: str) -> tuple[Trainer, Recorder]:
+    trainer = begin(RunFolder(tmp_path / "run"), config, data, RUNTIME, lambda _: None)
+    recorder = Recorder(trainer)
+    trainer.learner.update = recorder  # type: ignore[method-assign, assignment]
+    return trainer, recorder
+
+
+def test_ratio_batches_are_states_and_independent(tmp_path: Path) -> None:
+    """States that end a truncated episode are drawn, terminal ones never; the draws share no generator."""
+    drawn: list[np.ndarray] = []
+    request = Request(ENV, 300, options=EnvOptions(episode_cap=4))
+    cut = collect(request, tmp_path / "data", progress=lambda _: None)
+    trainer, _ = started(tmp_path, config_of(), str(cut))
+    sampler = trainer._ratio_sampler
+    assert sampler is not None
+    store = trainer.feed.store
+    np.testing.assert_array_equal(sampler.eligible, store.is_state)
+    assert not np.array_equal(store.is_state, store.is_transition)
+    assert sampler.rng is not trainer._value_sampler.rng
+    before = trainer._value_sampler.rng.bit_generator.state
+    drawn.append(sampler.sample(50))
+    assert trainer._value_sampler.rng.bit_generator.state == before
+    other = np.random.default_rng(0)
+    other.bit_generator.state = before
+    assert not np.array_equal(drawn[0], other.integers(*sampler.window, size=50))
+    trainer.close()
+
+
+def test_td_error_weights_are_those_of_rainbow(tmp_path: Path, data: str) -> None:
+    trainer, recorder = started(tmp_path, config_of("c51-td-priority"), data)
+    sampler = trainer._value_sampler
+    assert isinstance(sampler, PrioritizedSampler)
+    rows = np.flatnonzero(trainer.feed.store.is_transition)
+    sampler.update(rows, np.linspace(0.1, 4.0, len(rows)))
+    law = dict(zip(rows, sampler.probabilities(rows), strict=True))
+    seen: list[np.ndarray] = []
+    sample = sampler.sample
+    sampler.sample = lambda count: seen.append(sample(count)) or seen[-1]  # type: ignore[func-returns-value, method-assign]
+    trainer._step()
+    (_, ratios, weights) = recorder.calls[0]
+    assert ratios is None
+    expected = np.array([(len(rows) * law[row]) ** -0.5 for row in seen[0]])
+    np.testing.assert_allclose(weights, expected / expected.max())
+    trainer.close()
+
+
+def test_the_largest_td_error_so_far_is_that_of_new_items(tmp_path: Path) -> None:
+    config = config_of("c51-td-priority", warm_up=100, stream_shard=60, window=120)
+    trainer, recorder = started(tmp_path, config, "stream")
+    for priority in (5.0, 2.0, 3.0):
+        recorder.priority = priority
+        trainer._step()
+    sampler = trainer._value_sampler
+    assert isinstance(sampler, PrioritizedSampler)
+    before = sampler.window
+    trainer._slide()
+    entered = np.arange(before[1], sampler.window[1])
+    entered = entered[trainer.feed.store.is_transition[entered]]
+    assert len(entered) == 4
+    leaves = sampler.save()["priorities"][entered % len(sampler.save()["priorities"])]
+    np.testing.assert_allclose(leaves, 5.0)
+    trainer.close()
+
+
+def test_the_mean_ratio_of_the_model_is_that_of_new_items(tmp_path: Path) -> None:
+    config = config_of(warm_up=100, stream_shard=60, window=120)
+    trainer, _ = started(tmp_path, config, "stream")
+    for _ in range(2):
+        trainer._step()
+    # 1, then a hundredth of the way to 3, twice.
+    expected = 3 - 2 * 0.99**2
+    sampler = trainer._value_sampler
+    assert isinstance(sampler, PrioritizedSampler)
+    before = sampler.window
+    trainer._slide()
+    entered = np.arange(before[1], sampler.window[1])
+    entered = entered[trainer.feed.store.is_transition[entered]]
+    saved = sampler.save()["priorities"]
+    np.testing.assert_allclose(saved[entered % len(saved)], expected)
+    trainer.close()
+
+
+def test_priorities_have_the_floor_and_go_to_the_drawn_rows(tmp_path: Path, data: str) -> None:
+    trainer, recorder = started(tmp_path, config_of(priority_floor=0.25), data)
+    recorder.priority = 0.0
+    trainer._step()
+    saved = trainer._value_sampler.save()["priorities"]
+    changed = np.unique(saved[(saved != 1.0) & (saved != 0.0)])
+    np.testing.assert_allclose(changed, [0.25])
+    trainer.close()
+
+
+def test_the_window_is_the_newest_part(tmp_path: Path, data: str) -> None:
+    trainer, _ = started(tmp_path, config_of(window=200), data)
+    lo, hi = trainer.feed.window(0)
+    assert hi == len(trainer.feed.store)
+    assert trainer.feed.store.is_transition[lo:hi].sum() == 200
+    trainer.close()
+
+
+def test_stream_windows_count_transitions(tmp_path: Path) -> None:
+    config = config_of(warm_up=100, stream_shard=60, window=50)
+    trainer, _ = started(tmp_path, config, "stream")
+    for update in (0, 1, 7):
+        lo, hi = trainer.feed.window(update)
+        store = trainer.feed.store
+        assert store.is_transition[:hi].sum() == 100 + 4 * update
+        assert store.is_transition[lo:hi].sum() == 50
+    trainer.close()
+
+
+def test_prioritized_ratio_batches_are_what_drawn_transitions_lead_to(
+    tmp_path: Path, data: str
+) -> None:
+    config = config_of(ratio_batch="prioritized")
+    trainer, _ = started(tmp_path, config, data)
+    store = trainer.feed.store
+    ids = np.flatnonzero(store.is_transition)
+    arrived = trainer._arrivals(ids)
+    ends = store.columns["terminated"][ids + 1]
+    np.testing.assert_array_equal(arrived[~ends], ids[~ends] + 1)
+    assert ends.any()
+    assert store.columns["is_initial"][arrived[ends]].all()
+    trainer.close()
+
+
+def test_evaluations_play_the_right_policies(
+    tmp_path: Path, data: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Scores: online network, ε = 0.001. E_π[c]: target network, ε = 0.1, ratio of the online network, a mean over states."""
+    trainer, _ = started(tmp_path, config_of(), data)
+    asked: list[tuple[Any, float, Any, int]] = []
+
+    def played(policy: Any, env: str, options: EnvOptions, count: int, *rest: Any) -> list[Episode]:
+        asked.append((policy.network, policy.epsilon, policy.ratio_network, count))
+        return [Episode(4.0, 1, 10.0), Episode(8.0, 9, 0.0)]
+
+    monkeypatch.setattr(training, "roll_out", played)
+    row = trainer._evaluate({"mean_ratio": 0.5})
+    learner = trainer.learner
+    assert asked[0][:2] == (learner.network, 0.001)
+    assert asked[1][:3] == (learner.target, 0.1, learner.network)
+    assert (row["score"], row["episode_length"]) == (6.0, 5.0)
+    assert row["mean_ratio_pi"] == pytest.approx(1.0)  # 10 over 10 states, not the mean of 10 and 0
+    assert row["ratio_gain"] == pytest.approx(2.0)
+    assert row["invariant"] == "holds"
+    trainer.close()
+
+
+def test_scores_are_of_raw_rewards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    step = type("Step", (), {})()
+    step.reward = np.array([7.0])
+    step.terminated, step.truncated = np.array([True]), np.array([False])
+    prediction = evaluation.Prediction(np.zeros((1, 2), np.float32), np.ones(1, np.float32))
+    monkeypatch.setattr(evaluation, "run_steps", lambda *given: iter([(step, prediction)] * 5))
+    policy: Any = None
+    played = roll_out(policy, ENV, EnvOptions(), 1, np.random.default_rng(0), 1)
+    assert played == [Episode(7.0, 1, 1.0)]
+
+
+def test_other_data_and_other_protocols_are_refused(tmp_path: Path, data: str) -> None:
+    prepare(RunFolder(tmp_path / "run"), config_of(), data, RUNTIME)
+    other = str(collect(Request(ENV, 1500, seed=1), tmp_path / "other", progress=lambda _: None))
+    for given in (other, "stream"):
+        with pytest.raises(InputError, match="was begun with other data"):
+            prepare(RunFolder(tmp_path / "run"), config_of(), given, RUNTIME)
+    stacked = collect(
+        Request("ALE/Pong-v5", 40, envs=1, options=EnvOptions(frame_stack=2, episode_cap=40)),
+        tmp_path / "pong",
+        progress=lambda _: None,
+    )
+    with pytest.raises(
+        InputError, match="has frame_stack 2, but the run has 4: give the run --frame-stack 2"
+    ):
+        prepare(
+            RunFolder(tmp_path / "pong-run"),
+            make_config("ALE/Pong-v5", scale="smoke"),
+            str(stacked),
+            RUNTIME,
+        )
+
+
+def test_a_run_killed_before_its_first_checkpoint_starts_again(tmp_path: Path, data: str) -> None:
+    folder = RunFolder(tmp_path / "run")
+    prepare(folder, config_of(num_updates=4, evaluate_every=4), data, RUNTIME)
+    (folder.checkpoints / "update-000000000.partial").mkdir(parents=True)
+    (folder.checkpoints / "update-000000000.partial" / "state.json").write_text("{")
+    trainer = begin(
+        folder, config_of(num_updates=4, evaluate_every=4), data, RUNTIME, lambda _: None
+    )
+    training.run_to_end(trainer, lambda update, row: None)
+    assert folder.status()["status"] == "finished"
+    assert not list(folder.checkpoints.glob("*.partial"))
+    half = RunFolder(tmp_path / "half")
+    half.path.mkdir()
+    (half.path / "provenance.json").write_text("{}")
+    prepare(half, config_of(), data, RUNTIME)
+    assert half.config() == config_of()
