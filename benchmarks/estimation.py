@@ -26,7 +26,7 @@ import numpy as np
 from covshift.data.exchange import import_npz
 from covshift.data.format import read_codec, read_manifest
 from covshift.data.store import Store
-from covshift.estimation import estimate_ratio
+from covshift.estimation import estimate_ratio, simulate_logs
 from covshift.estimation.experience import Experience
 from covshift.estimation.features import Table as FeatureTable
 from covshift.estimation.features import Tabular
@@ -104,6 +104,23 @@ def estimate(folder: Path, side: str, transitions: int, num_states: int, num_fea
     print(f"{seconds:.3f} {peak / 1024:.0f} {np.abs(w).sum():.9g}")
 
 
+def neural_rate(updates: int = 500) -> float:
+    """Updates a second of the method `neural`, batches of 256, on 50 000 transitions of a chain."""
+    problem = line_chain(20)
+    logs = simulate_logs(problem.mdp, problem.mu, 500, 100, np.random.default_rng(0))
+
+    def seconds(count: int) -> float:
+        start = time.perf_counter()
+        estimate_ratio(
+            logs, problem.pi, ratio_discount=0.9, method="neural", held_out=0.0, num_updates=count
+        )
+        return time.perf_counter() - start
+
+    seconds(10)
+    # Twice, so that what is not updates falls out.
+    return updates / (seconds(2 * updates) - seconds(updates))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--transitions", type=int, default=10_000_000)
@@ -137,6 +154,9 @@ def main() -> None:
         for by_side in answers.values():
             if set(SIDES[1:3]) <= set(by_side):
                 np.testing.assert_allclose(by_side[SIDES[1]], by_side[SIDES[2]], rtol=1e-5)
+    print(
+        f"\nneural: {neural_rate():,.0f} updates/s, batches of 256, two hidden layers of 128 units"
+    )
 
 
 if __name__ == "__main__":
