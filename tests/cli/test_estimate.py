@@ -65,7 +65,7 @@ def test_value(walk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         (["ratio", "{data}", "--policy", "uniform", "--method", "magic"], "there is no method 'magic'"),
         (["ratio", "/nowhere", "--policy", "uniform"], "is no covshift dataset"),
         (["value", "{data}", "--policy", "uniform", "--estimators", "magic"], "there is no estimator 'magic'"),
-        (["value", "{data}", "--policy", "run:x"], "comes? with the agent"),
+        (["value", "{data}", "--policy", "run:x"], "say run:DIR,epsilon=E"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_sentence(
