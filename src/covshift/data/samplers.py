@@ -169,11 +169,11 @@ class PrioritizedSampler:
         assert self._count == int(self.eligible[rows].sum())
 
     def save(self) -> dict[str, Any]:
-        """All that changes; `priorities` is an array, the rest is plain."""
+        """All that changes; `priorities` is an array over the window's rows, the rest is plain."""
         return {
             "window": list(self.window),
             "rng": self.rng.bit_generator.state,
-            "priorities": self._tree.priorities(),
+            "priorities": self._tree.get(np.arange(*self.window) % self._tree.capacity),
         }
 
     def restore(self, saved: dict[str, Any]) -> None:
@@ -181,7 +181,8 @@ class PrioritizedSampler:
         self.window = (int(saved["window"][0]), int(saved["window"][1]))
         self._count = int(self.eligible[slice(*self.window)].sum())
         self.rng.bit_generator.state = saved["rng"]
-        self._tree.set(np.arange(self._tree.capacity), saved["priorities"])
+        self._tree = SumTree(self._tree.capacity)
+        self._tree.set(np.arange(*self.window) % self._tree.capacity, saved["priorities"])
 
     def _can_be_drawn(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
         inside = (rows >= self.window[0]) & (rows < self.window[1])
