@@ -71,7 +71,8 @@ def _plain_lines(
         done += count
         rate = count / seconds
         left = timedelta(seconds=round(max(0, total - done) / rate)) if rate else "unknown time"
-        line = f"{label}: {done:,} of {total:,}, {rate:,.1f}/s, {left} left"
+        # A collection makes its last shard whole before it is cut.
+        line = f"{label}: {min(done, total):,} of {total:,}, {rate:,.1f}/s, {left} left"
         console.print(line, highlight=False)
 
     yield _Paced(tell, PLAIN_SECONDS, clock).advance
