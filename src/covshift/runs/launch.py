@@ -156,7 +156,7 @@ def _keep_freed_memory() -> None:
     """Asks glibc not to hand memory back between updates.
 
     Activations and gradients of an update are megabytes that are freed and taken again; without this their
-    pages are faulted in anew each time, which took 5 of 97 ms of a Nature update on one core.
+    pages are faulted in anew each time.
     """
     with contextlib.suppress(OSError, AttributeError):
         libc = ctypes.CDLL("libc.so.6")
