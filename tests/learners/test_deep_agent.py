@@ -31,6 +31,7 @@ VARIANTS: list[dict[str, Any]] = [
     {"preset": "c51-corrected", "semantics": "restart", "normalization_weight": 0.3},
     {"preset": "c51-corrected", "rho_clip": 1.5, "ratio_discount": 0.8},
     {"preset": "c51-corrected", "initial_rule": "source"},
+    {"preset": "c51-corrected", "source_clip": False},
     {"preset": "c51-auxiliary", "correction": "reweight", "ratio_loss_weight": 0.5},
     {"preset": "c51-corrected", "priority": "ratio-rho"},
     {"preset": "c51-corrected", "ratio_gradient": "head"},
@@ -124,7 +125,9 @@ def twin_ratio_loss(learner: AgentLearner, ratios: RatioBatch) -> Tensor:
     )
     total = torch.zeros(())
     for k in range(size):
-        target = max(0.0, c_of(learner.target, ratios.s_window[0, k]).item())
+        target = c_of(learner.target, ratios.s_window[0, k]).item()
+        if options.source_clip:
+            target = max(0.0, target)
         if options.initial_rule == "source" and ratios.is_source_initial[k]:
             target = 1.0
         for step in range(options.ratio_steps):

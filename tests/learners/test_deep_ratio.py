@@ -10,8 +10,10 @@ from torch import nn
 from covshift.config.training import RatioOptions
 from covshift.data.samplers import UniformSampler
 from covshift.data.store import Store
-from covshift.learners.deep import RatioBatch, RatioLearner, RatioLoss, ratio_batch
+from covshift.experiments.theory.claims.episodes import corridor
+from covshift.learners.deep import RatioBatch, RatioLearner, RatioLoss, ratio_batch, ring_batch
 from covshift.networks import RatioHead
+from covshift.records import largest_mean
 from covshift.rules import linear_cop_direction, normalization_gradient
 from covshift.theory.examples import Problem, boyan_chain, line_chain, random_walk
 
@@ -51,6 +53,42 @@ def test_targets_by_hand() -> None:
 
 def test_negative_ratios_are_no_bootstrap_source() -> None:
     assert targets([-3.0, 0.0, 1.0], [0.5] * 3, batch_of()) == pytest.approx([0.1, 0.1, 1.0])
+    found = targets([-3.0, 0.0, 1.0], [0.5] * 3, batch_of(), source_clip=False)
+    assert found == pytest.approx([-2.6, 0.1, 1.0])
+
+
+@pytest.mark.parametrize("clip", [True, False])
+def test_the_clip_adds_mass(clip: bool) -> None:
+    """A line over `corridor`'s row: without the clip its mean is exact, with it no bound holds (`B5-clipped-mean`)."""
+    problem = corridor()
+    rng = np.random.default_rng(0)
+    place = np.zeros(20_000, dtype=np.int64)
+    goes_on = rng.random(len(place)) < 0.5
+    for t in range(1, len(place)):
+        place[t] = min(place[t - 1] + 1, 4) if goes_on[t - 1] else 0
+    starts = np.concatenate([[True], ~goes_on[:-1]])
+    observed = place[:, None].astype(np.float32)
+    options = RatioOptions(ratio_discount=0.99, ratio_loss_weight=1.0, source_clip=clip)
+    learner = RatioLearner(
+        nn.Identity(),
+        RatioHead(1, 0),
+        lambda s: np.tile([0.9, 0.1], (len(s), 1)),
+        options,
+        learning_rate=0.05,
+        target_updates=20,
+    )
+    for _ in range(3000):
+        ids = rng.integers(1, len(place), 256)
+        mu = np.full(len(place), 0.5)
+        learner.update(ring_batch(observed, 1 - goes_on, mu, starts, ids))
+    with torch.no_grad():
+        mean = learner.network(torch.from_numpy(observed)).mean().item()
+    exact = float(problem.d_mu @ problem.c_star(0.99) / problem.d_mu.sum())
+    bound = largest_mean(options, float(starts.mean()))
+    assert exact == pytest.approx(4.63, abs=0.01)
+    assert bound == pytest.approx(50.5, abs=1)
+    # What chance adds to E[ρc] in 20,000 rows counts 99 times too, so that the exact mean is hit roughly.
+    assert mean > 2 * bound if clip else abs(mean - exact) < 2.0
 
 
 def test_initial_states_have_target_one() -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from covshift.data.store import Store
 from covshift.experiments.experiment import Arm, Experiment
-from covshift.records import RunFolder
+from covshift.records import RunFolder, invariant
 from covshift.report.statistics import (
     Curve,
     Estimate,
@@ -151,15 +151,21 @@ class Results:
 
     def invariants(self) -> list[dict[str, Any]]:
         """What B3 says of every evaluation of every run that learned a ratio."""
+        shares = {game: Store.open(folder).initial_share() for game, folder in self.data.items()}
         return [
             {
                 "run": run.path.name,
                 "update": row["update"],
                 "mean_ratio": row["mean_ratio"],
                 "mean_ratio_pi": row["mean_ratio_pi"],
-                "state": row["invariant"],
+                "state": invariant(
+                    float(row["mean_ratio"]),
+                    float(row["mean_ratio_pi"]),
+                    run.config().ratio,
+                    shares[game],
+                ),
             }
-            for run in self.runs.values()
+            for (game, _, _), run in self.runs.items()
             for row in run.metrics()
             if "invariant" in row
         ]

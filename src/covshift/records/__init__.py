@@ -1,6 +1,22 @@
 """What a run folder holds, written and read; no torch."""
 
-from covshift.records.metrics import COLUMNS, MetricsFile, Row, invariant, read_metrics
+from covshift.records.metrics import (
+    COLUMNS,
+    MetricsFile,
+    Row,
+    invariant,
+    largest_mean,
+    read_metrics,
+)
 from covshift.records.run_folder import RunFolder, find_runs
 
-__all__ = ["COLUMNS", "MetricsFile", "Row", "RunFolder", "find_runs", "invariant", "read_metrics"]
+__all__ = [
+    "COLUMNS",
+    "MetricsFile",
+    "Row",
+    "RunFolder",
+    "find_runs",
+    "invariant",
+    "largest_mean",
+    "read_metrics",
+]

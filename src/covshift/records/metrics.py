@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import os
 from pathlib import Path
 from typing import final
@@ -31,29 +32,55 @@ COLUMNS = {
 """Columns with their meaning; a value that a row does not have is empty."""
 
 _MEAN_TOLERANCE = 0.1
-"""How far E_μ[c] may be from 1 where it must be 1, before that is marked: means of batches are noisy."""
+"""Share by which E_μ[c] may miss 1 where it must be 1, or pass its bound, before that is marked: batches are noisy."""
 
 
 _ORDER_TOLERANCE = 0.05
 """By which share E_π[c] may fall below E_μ[c] before that is marked: a few episodes are noisy."""
 
 
-def invariant(mean_ratio: float, mean_ratio_pi: float, options: RatioOptions) -> str:
-    """Whether what must hold of a learned ratio does: B3.
+def largest_mean(options: RatioOptions, initial_share: float) -> float:
+    """The most that E_μ[c] can be, whatever π is: B5.
 
-    With restarts, or where it is normalized to that, E_μ[c] = 1, and E_π[c] ≥ E_μ[c]; at γ̂ = 1 the order holds
-    under visits too. Under visits with γ̂ < 1 the order is usual but can fail of a perfect ratio (the claim
+    Args:
+        options: of the ratio.
+        initial_share: of rows that start an episode.
+
+    Example:
+        >>> round(largest_mean(RatioOptions(ratio_discount=0.99), 0.1), 1)  # episodes of 10 steps
+        10.9
+        >>> largest_mean(RatioOptions(semantics="restart"), 0.1)
+        1.0
+    """
+    if options.semantics == "restart":
+        return 1.0
+    gamma = options.ratio_discount
+    return math.inf if gamma == 1.0 else 1.0 + gamma / (1.0 - gamma) * initial_share
+
+
+def invariant(
+    mean_ratio: float, mean_ratio_pi: float, options: RatioOptions, initial_share: float
+) -> str:
+    """Whether what must hold of a learned ratio does: B3 and B5.
+
+    E_μ[c] is at most `largest_mean`. With restarts, or where it is normalized to that, E_μ[c] = 1, and
+    E_π[c] ≥ E_μ[c]; at γ̂ = 1 the order holds under visits too. Under visits with γ̂ < 1 the order is usual but can fail of a perfect ratio (the claim
     `B3-order-discounted` of the theory has an example), so that it is `unordered` then, not `violated`. Means of
     batches and of a few episodes are noisy: 10 % and 5 % are allowed.
 
     Example:
-        >>> invariant(1.0, 0.5, RatioOptions(semantics="visits", ratio_discount=0.99))
+        >>> invariant(1.0, 0.5, RatioOptions(semantics="visits", ratio_discount=0.99), 0.1)
         'unordered'
-        >>> invariant(1.0, 0.5, RatioOptions(semantics="restart"))
+        >>> invariant(12.0, 50.0, RatioOptions(semantics="visits", ratio_discount=0.99), 0.1)
+        'violated'
+        >>> invariant(1.0, 0.5, RatioOptions(semantics="restart"), 0.1)
         'violated'
     """
+    is_of_mu = options.ratio_batch == "uniform"
     has_mean_one = options.semantics == "restart" or options.normalization_weight > 0
-    if has_mean_one and abs(mean_ratio - 1.0) > _MEAN_TOLERANCE:
+    if is_of_mu and has_mean_one and abs(mean_ratio - 1.0) > _MEAN_TOLERANCE:
+        return "violated"
+    if is_of_mu and mean_ratio > (1.0 + _MEAN_TOLERANCE) * largest_mean(options, initial_share):
         return "violated"
     if mean_ratio_pi >= (1.0 - _ORDER_TOLERANCE) * mean_ratio:
         return "holds"

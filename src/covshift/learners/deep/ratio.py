@@ -66,7 +66,8 @@ class RatioLoss:
         rho_window = importance_ratio(pi_window, _tensor(batch.mu_window, device))
         if self.options.rho_clip is not None:
             rho_window = rho_window.clamp(max=self.options.rho_clip)
-        c_source = clipped(c_source)
+        if self.options.source_clip:
+            c_source = clipped(c_source)
         if self.options.initial_rule == "source":
             c_source = initial_state_target(c_source, _tensor(batch.is_source_initial, device))
         target_t: Tensor = n_step_cop_target(
@@ -174,7 +175,7 @@ class RatioLearner:
 
 
 def clipped(c: Tensor) -> Tensor:
-    """Negative outputs become 0 wherever a ratio is a priority, a weight or a bootstrap source."""
+    """Negative outputs become 0 wherever a ratio is a priority or a weight, and as a bootstrap source by option."""
     return c.clamp(min=0.0)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from covshift.experiments.theory.claim import Claim
 from covshift.experiments.theory.claims.cases import Case, episodic_case, relative
 from covshift.rules import discounted_cop_target, initial_state_target
-from covshift.theory import FiniteMDP, as_dense, chi_squared
+from covshift.theory import FiniteMDP, as_dense, chi_squared, span_projection
 from covshift.theory.examples import Problem
 from covshift.theory.validation import Vector
 
@@ -154,6 +154,43 @@ def _below_one(case: Case) -> float:
     return 1.0 - _on_policy_mean(case.problem, case.c)
 
 
+def _largest_mean(problem: Problem, ratio_discount: float) -> float:
+    """1 + γ̂p₀/(1 - γ̂), where p₀ = 1/L_μ is the share of rows that start an episode."""
+    return 1.0 + ratio_discount / (1.0 - ratio_discount) / float(problem.d_mu.sum())
+
+
+def _bounded_mean(case: Case) -> float:
+    """E_μ̄[c] is that bound less γ̂/(1 - γ̂) times the mass that leaves with the episodes' ends, Σ d_μ c P(end|s, π)."""
+    problem, gamma = case.problem, case.ratio_discount
+    ends = 1.0 - np.asarray(problem.chain_pi.p.sum(axis=1)).ravel()
+    ended = _mean(problem, case.c * ends)
+    bound = _largest_mean(problem, gamma)
+    balance = _mean(problem, case.c) - bound + gamma / (1.0 - gamma) * ended
+    return max(abs(balance) / bound, _mean(problem, case.c) - bound)
+
+
+def corridor() -> Problem:
+    """Five states in a row, the last of which leads to itself; action 0 goes on, action 1 ends the episode.
+
+    π goes on with probability 0.9, μ with 0.5, so that c grows along the row as no straight line does: a line
+    fitted to it is negative at the start.
+    """
+    p = np.zeros((5, 2, 5))
+    p[np.arange(5), 0, [1, 2, 3, 4, 4]] = 1.0
+    pi, mu = (np.tile([go, 1.0 - go], (5, 1)) for go in (0.9, 0.5))
+    return Problem(FiniteMDP(p, np.zeros((5, 2)), np.eye(5)[0]), pi, mu)
+
+
+def _fitted_mean(problem: Problem, *, clip: bool) -> float:
+    """|E_μ̄[ĉ]/E_μ̄[c] - 1| after 200 fits of a line in the row's place, sources clipped at 0 or not; γ̂ = 0.99."""
+    operator = problem.cop.discounted(0.99)
+    fit = span_projection(np.column_stack([np.ones(5), np.arange(5.0)]), problem.d_mu)
+    c = np.ones(5)
+    for _ in range(200):
+        c = fit @ operator.apply(np.maximum(c, 0.0) if clip else c)
+    return abs(_mean(problem, c) / _mean(problem, problem.c_star(0.99)) - 1.0)
+
+
 def _undiscounted_mean(case: Case) -> float:
     problem = case.problem
     length_pi, length_mu = _lengths(problem)
@@ -166,6 +203,7 @@ SINGLE = episodic_case(single_start=True)
 ANY = episodic_case(single_start=False)
 SINGLE_TEXT = "random episodic MDPs under Assumption 1 (one start, never revisited)"
 ANY_TEXT = "random episodic MDPs, any start distribution"
+CORRIDOR_TEXT = "five states in a row, π goes on with 0.9, μ with 0.5, a line is fitted; γ̂ = 0.99"
 
 CLAIMS: list[Claim[Any]] = [
     Claim(
@@ -317,5 +355,32 @@ CLAIMS: list[Claim[Any]] = [
         ANY_TEXT,
         ANY,
         _undiscounted_mean,
+    ),
+    Claim(
+        "B5-bounded-mean",
+        "Counting visits, E_μ̄[c] ≤ 1 + γ̂p₀/(1 - γ̂) for every π; what is missing left with the episodes' ends.",
+        ANY_TEXT,
+        ANY,
+        _bounded_mean,
+    ),
+    Claim(
+        "B5-fitted-mean",
+        "Uniform weights with a bias feature give E_μ̄[ĉ] = E_μ̄[c] where π ends an episode equally often everywhere.",
+        CORRIDOR_TEXT,
+        lambda rng: corridor(),
+        lambda problem: _fitted_mean(problem, clip=False),
+        cases=1,
+        broken_by="B5-clipped-mean",
+    ),
+    Claim(
+        "B5-clipped-mean",
+        "Refuted: so they do where negative values count as 0 in what is bootstrapped from, as the paper's footnote "
+        "has it. Mass comes in with every clip, and the fit diverges.",
+        CORRIDOR_TEXT,
+        lambda rng: corridor(),
+        lambda problem: _fitted_mean(problem, clip=True),
+        refutes=True,
+        tolerance=1e6,
+        cases=1,
     ),
 ]
