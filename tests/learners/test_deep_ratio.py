@@ -59,8 +59,8 @@ def test_negative_ratios_are_no_bootstrap_source() -> None:
 
 @pytest.mark.parametrize("clip", [True, False])
 def test_the_clip_adds_mass(clip: bool) -> None:
-    """A line over `corridor`'s row: without the clip its mean is exact, with it no bound holds (`B5-clipped-mean`)."""
-    problem = corridor()
+    """A line over `corridor`'s row: without the clip its mean is exact, with it no bound holds (`B6-clipped-sources`)."""
+    problem = corridor(0.9)
     rng = np.random.default_rng(0)
     place = np.zeros(20_000, dtype=np.int64)
     goes_on = rng.random(len(place)) < 0.5

@@ -142,7 +142,7 @@ def test_broken_invariants_are_one_row_a_run(figure: dict[str, Any]) -> None:
     Outline(page)
     good = [row for row in figure["invariants"] if row["state"] == "holds"]
     page = text_of(render_report([figure | {"invariants": good}]))
-    assert "All hold: Eπ[c] ≥ Eμ[c] in each of 1 evaluations." in page
+    assert "All hold in each of 1 evaluations: Eπ[c] ≥ Eμ[c]" in page
     assert "there is nothing to check" in text_of(render_report([figure | {"invariants": []}]))
 
 

@@ -115,7 +115,7 @@ class RatioOptions:
     """Upper bound of ρ = π(a|s)/μ(a|s) in ratio targets; none (paper)."""
 
     source_clip: bool = True
-    """Whether negative ratios count as 0 where they are bootstrapped from (paper's footnote), which adds mass and can make the ratio diverge; without it a linear head keeps its mean."""
+    """Whether negative ratios count as 0 where they are bootstrapped from (paper), which adds mass and can make the ratio diverge; without it a linear head keeps the mean of its targets."""
 
     ratio_batch: Literal["uniform", "prioritized"] = "uniform"
     """What the ratio is learned from: an independent uniform batch of states (paper), or the prioritized batch, which is unstable."""

@@ -245,10 +245,9 @@ class Store:
         """The observation of one row alone, flat."""
         return self.codec.decode(self._blobs_at(np.array([row]))[0])
 
-    def initial_share(self, lo: int = 0, hi: int | None = None) -> float:
-        """The share of states that start an episode, in all rows or in a window of them."""
-        starts = self.columns["is_initial"][lo:hi] & self.is_state[lo:hi]
-        return float(starts.sum() / self.is_state[lo:hi].sum())
+    def initial_share(self) -> float:
+        """The share of states that start an episode."""
+        return float((self.columns["is_initial"] & self.is_state).sum() / self.is_state.sum())
 
     def segment_sizes(self) -> list[int]:
         """How many rows each segment has."""

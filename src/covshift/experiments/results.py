@@ -150,7 +150,7 @@ class Results:
         return {"columns": columns, "rows": rows}
 
     def invariants(self) -> list[dict[str, Any]]:
-        """What B3 says of every evaluation of every run that learned a ratio."""
+        """What B3 and B6 say of every evaluation of every run that learned a ratio."""
         shares = {game: Store.open(folder).initial_share() for game, folder in self.data.items()}
         return [
             {

@@ -40,7 +40,7 @@ _ORDER_TOLERANCE = 0.05
 
 
 def largest_mean(options: RatioOptions, initial_share: float) -> float:
-    """The most that E_μ[c] can be, whatever π is: B5.
+    """The most that E_μ[c] can be, whatever π is: B6.
 
     Args:
         options: of the ratio.
@@ -61,12 +61,12 @@ def largest_mean(options: RatioOptions, initial_share: float) -> float:
 def invariant(
     mean_ratio: float, mean_ratio_pi: float, options: RatioOptions, initial_share: float
 ) -> str:
-    """Whether what must hold of a learned ratio does: B3 and B5.
+    """Whether what must hold of a learned ratio does: B3 and B6.
 
-    E_μ[c] is at most `largest_mean`. With restarts, or where it is normalized to that, E_μ[c] = 1, and
-    E_π[c] ≥ E_μ[c]; at γ̂ = 1 the order holds under visits too. Under visits with γ̂ < 1 the order is usual but can fail of a perfect ratio (the claim
-    `B3-order-discounted` of the theory has an example), so that it is `unordered` then, not `violated`. Means of
-    batches and of a few episodes are noisy: 10 % and 5 % are allowed.
+    E_μ[c] is at most `largest_mean`; with restarts it is 1. E_π[c] ≥ E_μ[c] with restarts and at γ̂ = 1; under visits
+    with γ̂ < 1 that order is usual but can fail of a perfect ratio (the claim `B3-order-discounted` of the theory has
+    an example), so that it is `unordered` then, not `violated`, and so it is where `mean_ratio` is not E_μ[c] but a
+    mean over prioritized batches. Means of batches and of a few episodes are noisy: 10 % and 5 % are allowed.
 
     Example:
         >>> invariant(1.0, 0.5, RatioOptions(semantics="visits", ratio_discount=0.99), 0.1)
@@ -76,15 +76,14 @@ def invariant(
         >>> invariant(1.0, 0.5, RatioOptions(semantics="restart"), 0.1)
         'violated'
     """
-    is_of_mu = options.ratio_batch == "uniform"
-    has_mean_one = options.semantics == "restart" or options.normalization_weight > 0
-    if is_of_mu and has_mean_one and abs(mean_ratio - 1.0) > _MEAN_TOLERANCE:
+    restart, is_of_mu = options.semantics == "restart", options.ratio_batch == "uniform"
+    if is_of_mu and restart and abs(mean_ratio - 1.0) > _MEAN_TOLERANCE:
         return "violated"
     if is_of_mu and mean_ratio > (1.0 + _MEAN_TOLERANCE) * largest_mean(options, initial_share):
         return "violated"
     if mean_ratio_pi >= (1.0 - _ORDER_TOLERANCE) * mean_ratio:
         return "holds"
-    must = options.semantics == "restart" or options.ratio_discount == 1.0
+    must = is_of_mu and (restart or options.ratio_discount == 1.0)
     return "violated" if must else "unordered"
 
 

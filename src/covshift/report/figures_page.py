@@ -81,14 +81,17 @@ def _bars(histograms: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _broken(invariants: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Runs that break an invariant, with the evaluation where they break it most, by state."""
+    """Runs that break an invariant by state, with the evaluation of largest E_μ[c], or lowest E_π[c] - E_μ[c]."""
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in invariants:
         if row["state"] != "holds":
             groups.setdefault((row["run"], row["state"]), []).append(row)
     broken = []
     for (run, state), rows in groups.items():
-        worst = min(rows, key=lambda row: float(row["mean_ratio_pi"] - row["mean_ratio"]))
+        if state == "violated":
+            worst = max(rows, key=lambda row: float(row["mean_ratio"]))
+        else:
+            worst = min(rows, key=lambda row: float(row["mean_ratio_pi"] - row["mean_ratio"]))
         broken.append(
             {
                 "run": run,

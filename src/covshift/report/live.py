@@ -23,7 +23,7 @@ _SHOWN = {
     "effective_share": ("effective share", "{:.1%}", "of the data, if drawn by c: ESS/N"),
     "value_loss": ("value loss", "{:.4f}", "cross-entropy"),
     "ratio_loss": ("ratio loss", "{:.4f}", "squared error"),
-    "invariant": ("invariant", "{}", "E_π[c] ≥ E_μ[c]"),
+    "invariant": ("invariant", "{}", "E_μ[c] possible, E_π[c] ≥ E_μ[c]"),
 }
 
 

@@ -269,10 +269,7 @@ class Trainer:
                 mean_mu = float(row["mean_ratio"])
                 result["ratio_gain"] = mean_pi / mean_mu if mean_mu > 0 else np.nan
                 result["invariant"] = invariant(
-                    mean_mu,
-                    mean_pi,
-                    config.ratio,
-                    self.feed.store.initial_share(*self.feed.window(self.update)),
+                    mean_mu, mean_pi, config.ratio, self.feed.store.initial_share()
                 )
         return result
 

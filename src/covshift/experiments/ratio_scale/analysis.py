@@ -19,15 +19,21 @@ STATES = 50_000
 
 
 class Masses(NamedTuple):
-    """Means over states of the data.
+    """Means over states of the data, c as the head gives it; x is what is bootstrapped from, c or max(c, 0).
+
+    At a fixed point mean = 1 + γ̂/(1 - γ̂) · (p₀ - ended + clipped + chance): B6.
 
     Attributes:
-        negative: E_μ[max(-c, 0)], which a clip turns into 0.
-        ended: E_μ[ρ max(c, 0); the episode ends], which is bootstrapped from by no state.
+        mean: E_μ[c].
+        clipped: E_μ[x - c], which the clip adds.
+        ended: E_μ[ρx; the episode ends], which goes to no other state.
+        chance: E_μ[(ρ - 1)x], 0 but for the sample.
     """
 
-    negative: float
+    mean: float
+    clipped: float
     ended: float
+    chance: float
 
 
 def analyze(results: Results) -> dict[str, Any]:
@@ -41,8 +47,8 @@ def analyze(results: Results) -> dict[str, Any]:
         runs = results.of(game, arm.label)
         means = np.array([column_of(run, "mean_ratio")[1][-LAST:].mean() for run in runs])
         end = ends[arm.label] = bootstrap_estimate(means, np.random.default_rng(SEED))
-        negative, ended = np.mean([weigh(run, store) for run in runs], axis=0)
-        rows.append([arm.label, say(end), f"{negative:.3f}", f"{ended:.3f}", *scored[2:]])
+        masses = Masses(*np.mean([weigh(run, store) for run in runs], axis=0))
+        rows.append([arm.label, say(end), *(f"{mass:.2f}" for mass in masses), *scored[2:]])
     clipped, plain = ends[BASELINE], ends[UNCLIPPED]
     verdict = "not enough data"
     if results.seeds >= FEWEST_SEEDS and (clipped.high < bound or plain.low > bound):
@@ -50,40 +56,32 @@ def analyze(results: Results) -> dict[str, Any]:
     elif results.seeds >= FEWEST_SEEDS and clipped.low > bound > plain.high:
         verdict = "holds"
     said = "; ".join(f"{label}: {say(end)}" for label, end in ends.items())
-    panel = results.panel(game, "mean_ratio", "mean c over the data")
+    panel = results.panel(game, "mean_ratio", "mean of max(c, 0) over the data")
     panel["lines"] = [{"label": "bound for every policy", "y": bound}]
+    columns = ["arm", "E_μ[max(c, 0)]", "E_μ[c]", "clipped", "ended", "chance"]
     return {
         "verdict": verdict,
-        "found": f"E_μ[c] at the end, where no policy has more than {bound:.1f}: {said}.",
-        "table": {
-            "columns": [
-                "arm",
-                "E_μ[c]",
-                "E_μ[max(-c, 0)]",
-                "E_μ[ρc; ends]",
-                *scores["columns"][2:],
-            ],
-            "rows": rows,
-        },
+        "found": f"E_μ[max(c, 0)] at the end, where no policy has more than {bound:.1f}: {said}.",
+        "table": {"columns": [*columns, *scores["columns"][2:]], "rows": rows},
         "panels": [*results.score_panels(), panel],
     }
 
 
 def weigh(run: RunFolder, store: Store) -> Masses:
-    """The masses of a run's last checkpoint, over states drawn uniformly."""
+    """The masses of a run's last checkpoint, over states that were acted in, drawn uniformly."""
     agent = load_run(run.path)
-    states = np.flatnonzero(store.is_state)
+    acted = np.flatnonzero(store.is_transition)
     rng = np.random.default_rng(SEED)
-    rows = np.sort(rng.choice(states, min(STATES, len(states)), replace=False))
-    negative, ended = [], []
+    rows = np.sort(rng.choice(acted, min(STATES, len(acted)), replace=False))
+    parts = []
     for part in np.array_split(rows, -(-len(rows) // 512)):
         observed = store.states(part)
         with torch.no_grad():
             features = agent.network.torso(torch.from_numpy(observed))
-            c = agent.network.ratio(features).numpy()
+            c = agent.network.ratio(features).double().numpy()
+        source = np.maximum(c, 0.0) if agent.config.ratio.source_clip else c
         taken = store.columns["action"][part].astype(np.int64)
         rho = agent.probabilities(observed)[np.arange(len(part)), taken] / store.columns["mu"][part]
-        ends = store.columns["terminated"][np.minimum(part + 1, len(store) - 1)]
-        negative.append(np.maximum(-c, 0.0))
-        ended.append(rho * np.maximum(c, 0.0) * (ends & store.is_transition[part]))
-    return Masses(float(np.concatenate(negative).mean()), float(np.concatenate(ended).mean()))
+        ends = store.columns["terminated"][part + 1]
+        parts.append(np.stack([c, source - c, rho * source * ends, (rho - 1.0) * source]))
+    return Masses(*np.concatenate(parts, axis=1).mean(axis=1).tolist())
