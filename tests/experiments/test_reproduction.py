@@ -7,16 +7,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from rich.console import Console
 
 from covshift.cli.main import main
 from covshift.config.presets import SCALES, make_config
+from covshift.data.store import Store
 from covshift.errors import InputError
 from covshift.experiments.experiment import find_experiments, named_experiment
 from covshift.experiments.frames.analysis import returns_so_far
+from covshift.experiments.ratio_scale.analysis import weigh
 from covshift.experiments.reproduction import local_engine, reproduce, run_name
 from covshift.experiments.results import judge
+from covshift.records import RunFolder
 from covshift.report.statistics import Estimate
+from covshift.runs import load_run
 
 ALIASES = {
     "figure-1-left": "ratio_discount",
@@ -113,6 +118,36 @@ def test_shared_runs_are_run_once_and_reports_join(
     main(["report", str(place), "--out", str(place / "all.html")])
     text = (place / "all.html").read_text()
     assert "mean ratio under the learned policy" in text
+
+
+def test_masses_are_a_plain_sum_over_transitions(place: Path) -> None:
+    main(["reproduce", "ratio_scale", "--scale", "smoke", "--out", str(place)])
+    figure = json.loads((place / "ratio_scale" / "figure.json").read_text())
+    table = [dict(zip(figure["table"]["columns"], r, strict=True)) for r in figure["table"]["rows"]]
+    store = Store.open(next((place / "data").glob("MinAtar-Breakout*")))
+    paper, unclipped, positive = (
+        place / "runs" / f"Breakout+c51-corrected+{changes}smoke+seed0"
+        for changes in ("", "source_clip-False+", "ratio_head-softplus+")
+    )
+    for run, clips, row in ((paper, True, table[0]), (unclipped, False, table[1])):
+        agent = load_run(run)
+        sums = np.zeros(4)
+        for t in np.flatnonzero(store.is_transition):
+            state, action = store.states(np.array([t])), int(store.columns["action"][t])
+            with torch.no_grad():
+                c = agent.network.ratio(agent.network.torso(torch.from_numpy(state))).item()
+            source = max(c, 0.0) if clips else c
+            rho = agent.probabilities(state)[0, action] / store.columns["mu"][t]
+            ended = rho * source if store.columns["terminated"][t + 1] else 0.0
+            sums += [c, source - c, ended, (rho - 1) * source]
+        means = sums / store.is_transition.sum()
+        np.testing.assert_allclose(weigh(RunFolder(run), store), means, atol=1e-5)
+        names = ("E_μ[c]", "clipped", "ended", "chance")
+        assert [row[name] for name in names] == [f"{mean:.2f}" for mean in means]
+    rows = [row for row in RunFolder(positive).metrics() if "mean_ratio" in row]
+    end = np.mean([float(row["mean_ratio"]) for row in rows[-3:]])
+    assert table[2]["E_μ[max(c, 0)]"].startswith(f"{end:.2f} (")
+    assert float(table[2]["clipped"]) == 0.0
 
 
 def test_a_failed_run_is_reported_and_nothing_is_lost(tmp_path: Path) -> None:

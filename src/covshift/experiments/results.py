@@ -19,10 +19,11 @@ from covshift.report.statistics import (
     bootstrap_estimate,
     curve_band,
     improvement_estimate,
+    interquartile_mean,
 )
 
 LAST = 3
-"""Evaluations that a final score is the mean of."""
+"""Values that the end of a run is the mean of: evaluations of a score, rows of a ratio."""
 
 FEWEST_SEEDS = 3
 """Fewer say nothing."""
@@ -72,8 +73,11 @@ class Results:
 
         Of a run that diverged it is the mean of the last evaluations that it came to.
         """
-        columns = [[final_score(run) for run in self.of(game, label)] for game in self.games]
-        return np.array(columns, dtype=np.float64).T
+        return np.array([self.endings(game, label, "score") for game in self.games]).T
+
+    def endings(self, game: str, label: str, column: str) -> NDArray[np.float64]:
+        """The mean of the last values of a column of the metrics, a number for each run of an arm in a game."""
+        return np.array([_ending(run, column) for run in self.of(game, label)])
 
     def random_score(self, game: str) -> float:
         """What the behavior policy scored in the data."""
@@ -130,8 +134,17 @@ class Results:
         return panels
 
     def score_table(self, baseline: str) -> dict[str, Any]:
-        """Interquartile mean of final scores in each game, and the improvement over the baseline."""
-        columns = ["arm", "game", "IQM score", "95 % interval", "runs", "diverged"]
+        """Interquartile means of final scores and ratios in each game, and the improvement over the baseline."""
+        columns = [
+            "arm",
+            "game",
+            "IQM score",
+            "95 % interval",
+            "runs",
+            "diverged",
+            "E_μ[c]",
+            "ESS/N",
+        ]
         columns.append(f"P(better than {baseline})")
         rows = []
         for arm in self.arms:
@@ -141,10 +154,15 @@ class Results:
                 diverged = sum(
                     run.status()["status"] == "diverged" for run in self.of(game, arm.label)
                 )
+                ratio, share = (
+                    interquartile_mean(self.endings(game, arm.label, column))
+                    for column in ("mean_ratio", "effective_share")
+                )
+                learned = ["", ""] if np.isnan(ratio) else [f"{ratio:.3g}", f"{share:.2f}"]
                 rows.append(
                     [
-                        *(arm.label, game, f"{middle:.2f}"),
-                        *(f"{low:.2f} to {high:.2f}", str(len(scores)), str(diverged), better),
+                        *(arm.label, game, f"{middle:.2f}", f"{low:.2f} to {high:.2f}"),
+                        *(str(len(scores)), str(diverged), *learned, better),
                     ]
                 )
         return {"columns": columns, "rows": rows}
@@ -171,10 +189,9 @@ class Results:
         ]
 
 
-def final_score(run: RunFolder) -> float:
-    """The mean score of a run's last evaluations."""
-    _, scores = column_of(run, "score")
-    return float(scores[-LAST:].mean())
+def _ending(run: RunFolder, column: str) -> float:
+    _, values = column_of(run, column)
+    return float(values[-LAST:].mean()) if len(values) else np.nan
 
 
 def column_of(run: RunFolder, column: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

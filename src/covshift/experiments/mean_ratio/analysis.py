@@ -6,24 +6,27 @@ from typing import Any
 
 import numpy as np
 
-from covshift.experiments.results import FEWEST_SEEDS, LAST, SEED, Results, column_of, say
+from covshift.data.store import Store
+from covshift.experiments.results import FEWEST_SEEDS, SEED, Results, say
+from covshift.records import largest_mean
 from covshift.report.statistics import bootstrap_estimate, interquartile_mean
 
 
 def analyze(results: Results) -> dict[str, Any]:
     """Curves of E_π[c] and E_μ[c], and how their ends order."""
     (game,) = results.games
+    initial_share = Store.open(results.data[game]).initial_share()
     ends, rows = [], []
     for arm in results.arms:
-        runs = results.of(game, arm.label)
-        under_pi = np.array([column_of(run, "mean_ratio_pi")[1][-LAST:].mean() for run in runs])
-        under_mu = np.array([column_of(run, "mean_ratio")[1][-LAST:].mean() for run in runs])
+        under_pi = results.endings(game, arm.label, "mean_ratio_pi")
+        under_mu = results.endings(game, arm.label, "mean_ratio")
         ends.append(bootstrap_estimate(under_pi, np.random.default_rng(SEED)))
+        bound = largest_mean(results.of(game, arm.label)[0].config().ratio, initial_share)
         gain = float(interquartile_mean(under_pi / under_mu))
         rows.append(
             [
-                *(arm.label, say(ends[-1]), f"{float(interquartile_mean(under_mu)):.3f}"),
-                *(f"{gain:.2f}", str(len(runs))),
+                *(arm.label, say(ends[-1]), f"{float(interquartile_mean(under_mu)):.3g}"),
+                *(f"{bound:.3g}", f"{gain:.2f}", str(len(under_mu))),
             ]
         )
     verdict = "not enough data"
@@ -35,7 +38,10 @@ def analyze(results: Results) -> dict[str, Any]:
     return {
         "verdict": verdict,
         "found": f"E_π[c] at the end: {said}.",
-        "table": {"columns": ["arm", "E_π[c]", "E_μ[c]", "E_π[c]/E_μ[c]", "runs"], "rows": rows},
+        "table": {
+            "columns": ["arm", "E_π[c]", "E_μ[c]", "largest possible", "E_π[c]/E_μ[c]", "runs"],
+            "rows": rows,
+        },
         "panels": [
             results.panel(game, "mean_ratio_pi", "mean c in episodes of π"),
             results.panel(game, "mean_ratio", "mean c over the data"),

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from covshift.data.store import Store
-from covshift.experiments.results import FEWEST_SEEDS, LAST, SEED, Results, column_of, say
+from covshift.experiments.results import FEWEST_SEEDS, SEED, Results, say
 from covshift.records import RunFolder, largest_mean
 from covshift.report.statistics import bootstrap_estimate
 from covshift.runs import load_run
@@ -44,11 +44,14 @@ def analyze(results: Results) -> dict[str, Any]:
     scores = results.score_table(BASELINE)
     ends, rows = {}, []
     for arm, scored in zip(results.arms, scores["rows"], strict=True):
-        runs = results.of(game, arm.label)
-        means = np.array([column_of(run, "mean_ratio")[1][-LAST:].mean() for run in runs])
+        means = results.endings(game, arm.label, "mean_ratio")
         end = ends[arm.label] = bootstrap_estimate(means, np.random.default_rng(SEED))
-        masses = Masses(*np.mean([weigh(run, store) for run in runs], axis=0))
-        rows.append([arm.label, say(end), *(f"{mass:.2f}" for mass in masses), *scored[2:]])
+        masses = Masses(
+            *np.mean([weigh(run, store) for run in results.of(game, arm.label)], axis=0)
+        )
+        rows.append(
+            [arm.label, say(end), *(f"{mass:.2f}" for mass in masses), *scored[2:6], *scored[7:]]
+        )
     clipped, plain = ends[BASELINE], ends[UNCLIPPED]
     verdict = "not enough data"
     if results.seeds >= FEWEST_SEEDS and (clipped.high < bound or plain.low > bound):
@@ -59,10 +62,11 @@ def analyze(results: Results) -> dict[str, Any]:
     panel = results.panel(game, "mean_ratio", "mean of max(c, 0) over the data")
     panel["lines"] = [{"label": "bound for every policy", "y": bound}]
     columns = ["arm", "E_μ[max(c, 0)]", "E_μ[c]", "clipped", "ended", "chance"]
+    columns += [*scores["columns"][2:6], *scores["columns"][7:]]
     return {
         "verdict": verdict,
         "found": f"E_μ[max(c, 0)] at the end, where no policy has more than {bound:.1f}: {said}.",
-        "table": {"columns": [*columns, *scores["columns"][2:]], "rows": rows},
+        "table": {"columns": columns, "rows": rows},
         "panels": [*results.score_panels(), panel],
     }
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from covshift.experiments.results import FEWEST_SEEDS, LAST, Results, column_of, say
+from covshift.experiments.results import FEWEST_SEEDS, Results, say
 
 BASELINE = "uniform (paper)"
 
@@ -17,9 +17,7 @@ def analyze(results: Results) -> dict[str, Any]:
     ends, diverged = {}, {}
     for arm in results.arms:
         runs = results.of(game, arm.label)
-        ends[arm.label] = float(
-            np.median([column_of(run, "ratio_loss")[1][-LAST:].mean() for run in runs])
-        )
+        ends[arm.label] = float(np.median(results.endings(game, arm.label, "ratio_loss")))
         diverged[arm.label] = sum(run.status()["status"] == "diverged" for run in runs)
 
     def unstable(label: str) -> bool:
