@@ -1,5 +1,6 @@
 """Every experiment at the smallest size, end to end, and what the analyses make of runs."""
 
+import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -100,6 +101,9 @@ def test_experiments_run_end_to_end(
     assert figure["table"]["rows"]
     assert figure["panels"] or figure["galleries"]
     assert (place / name / "index.html").read_text().startswith("<!doctype html>")
+    assert (place / name / "figure.svg").is_file() == bool(figure["panels"])
+    with (place / name / "table.csv").open(newline="") as file:
+        assert list(csv.reader(file)) == [figure["table"]["columns"], *figure["table"]["rows"]]
     rows = (place / name / "runs.csv").read_text().splitlines()
     experiment = named_experiment(name)
     runs = len(experiment.configs("smoke", 1))

@@ -106,4 +106,4 @@ class Reproduce:
         )
         page = figure.with_name("index.html")
         write_report(*find_sources([figure.parent]), page)
-        print(f"The figure: {figure}. The page: {page}")
+        print(f"Figure, table and raw numbers: {figure.parent}. The page: {page}")

@@ -20,6 +20,7 @@ from covshift.errors import InputError
 from covshift.experiments.experiment import Experiment
 from covshift.experiments.results import Results
 from covshift.records import COLUMNS, RunFolder
+from covshift.report.drawing import draw_figure
 from covshift.report.live import SweepView
 from covshift.report.progress import counter
 from covshift.runs.cluster import run_on_ray
@@ -41,7 +42,7 @@ def reproduce(
     command: str,
     console: Console,
 ) -> Path:
-    """Runs what is missing of an experiment and writes `figure.json` and `runs.csv` into its folder under `out`.
+    """Runs what is missing of an experiment and writes its figure, table and raw numbers into its folder under `out`.
 
     Runs lie under `out/runs` by what they are, so that experiments that share an arm share its runs.
 
@@ -81,7 +82,12 @@ def reproduce(
     place = out / experiment.name
     place.mkdir(parents=True, exist_ok=True)
     results = Results(experiment, scale, runs, data)
-    write_json(place / "figure.json", _figure(results, command))
+    figure = _figure(results, command)
+    write_json(place / "figure.json", figure)
+    if figure["panels"]:
+        draw_figure(figure, [place / "figure.svg", place / "figure.pdf"])
+    with (place / "table.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([figure["table"]["columns"], *figure["table"]["rows"]])
     _write_raw(place / "runs.csv", results)
     return place / "figure.json"
 

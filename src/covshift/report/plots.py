@@ -61,7 +61,7 @@ def to_svg(figure: Figure, description: str) -> str:
     """
     for text in figure.findobj(Text):
         assert isinstance(text, Text)
-        text.set_text(_subscripts(text.get_text()))
+        text.set_text(subscripts(text.get_text()))
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None})
     svg = buffer.getvalue()
@@ -72,6 +72,7 @@ def to_svg(figure: Figure, description: str) -> str:
     ).replace(' height="', ' data-height="', 1)
 
 
-def _subscripts(text: str) -> str:
+def subscripts(text: str) -> str:
+    """d_μ and the like as Matplotlib sets them with real subscripts."""
     text = text.replace("_γ̂", r"$_{\hat{γ}}$")
     return re.sub(r"_([πμd])", r"$_{\1}$", text)
