@@ -24,6 +24,19 @@ def test_the_same_figure_gives_the_same_bytes(
     assert drawn(figure, tmp_path / f"c.{kind}") != first
 
 
+def test_runs_that_diverge_hide_nothing(figure: dict[str, Any], tmp_path: Path) -> None:
+    panel = figure["panels"][0]
+    before = drawn(figure, tmp_path / "a.svg").decode()
+    panel["lines"] = [{"label": "far", "y": 1e6}]
+    for part in (part for arm in panel["arms"] for part in (arm, *arm["runs"])):
+        for name in part.keys() & {"y", "low", "middle", "high"}:
+            part[name] = [abs(value) + 0.1 for value in part[name]]
+    # 10⁶ as a power, which a linear axis up to 10⁶ does not have.
+    after = drawn(figure, tmp_path / "b.svg").decode()
+    assert r"$\mathdefault{10^{6}}$" not in before
+    assert r"$\mathdefault{10^{6}}$" in after
+
+
 def test_every_panel_is_drawn_and_runs_that_diverged_end_in_a_cross(
     figure: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -107,11 +107,8 @@ def draw_curves(panel: dict[str, Any], labels: Sequence[str]) -> Chart:
         labels: of all arms of the figure, so that an arm has one color in all of its panels.
     """
     arms, lines = panel["arms"], panel["lines"]
-    runs = [run for arm in arms for run in arm["runs"]]
-    x = Axis.across(at for part in (*arms, *runs) for at in part["x"])
-    values = [value for arm in arms for name in ("low", "middle", "high") for value in arm[name]]
-    values += [value for run in runs for value in run["y"]] + [line["y"] for line in lines]
-    y = Axis.upwards(values)
+    x = Axis.across(at for arm in arms for part in (arm, *arm["runs"]) for at in part["x"])
+    y = upward_axis(panel)
     parts = [_frame(x, y, panel["x"], panel["y"])]
     for line in lines:
         at = y.place(line["y"])
@@ -132,6 +129,14 @@ def draw_curves(panel: dict[str, Any], labels: Sequence[str]) -> Chart:
         "arms": [_readings(arm, legend[k]["color"]) for k, arm in enumerate(arms)],
     }
     return Chart(_svg(parts, label), data, legend)
+
+
+def upward_axis(panel: dict[str, Any]) -> Axis:
+    """The vertical axis of a panel of a figure, on which all that is drawn has room."""
+    arms = panel["arms"]
+    values = [value for arm in arms for name in ("low", "middle", "high") for value in arm[name]]
+    values += [value for arm in arms for run in arm["runs"] for value in run["y"]]
+    return Axis.upwards([*values, *(line["y"] for line in panel["lines"])])
 
 
 def draw_histogram(histogram: dict[str, Any]) -> Chart:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,8 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from covshift.report.charts import upward_axis
 from covshift.report.plots import COLORS, house_style, subscripts
-
-_COLUMNS = 3
-"""Panels side by side."""
 
 _NO_DATE = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
 
@@ -26,7 +25,7 @@ def draw_figure(figure: dict[str, Any], paths: Sequence[Path]) -> None:
     """
     panels = figure["panels"]
     labels = list(dict.fromkeys(arm["label"] for panel in panels for arm in panel["arms"]))
-    columns = min(_COLUMNS, len(panels))
+    columns = math.ceil(math.sqrt(len(panels)))
     rows = -(-len(panels) // columns)
     with house_style():
         drawing = Figure(figsize=(1.2 + 3.6 * columns, 0.6 + 2.8 * rows), layout="constrained")
@@ -60,4 +59,5 @@ def _draw_panel(axes: Axes, panel: dict[str, Any], labels: Sequence[str]) -> Non
         axes.axhline(
             line["y"], color="#5b6478", linewidth=1, linestyle="--", label=subscripts(line["label"])
         )
+    axes.set_yscale("log" if upward_axis(panel).logarithmic else "linear")
     axes.set(title=panel["title"], xlabel=panel["x"], ylabel=subscripts(panel["y"]))
