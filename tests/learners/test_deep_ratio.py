@@ -13,7 +13,7 @@ from covshift.data.store import Store
 from covshift.experiments.theory.claims.episodes import corridor
 from covshift.learners.deep import RatioBatch, RatioLearner, RatioLoss, ratio_batch, ring_batch
 from covshift.networks import RatioHead
-from covshift.records import largest_mean
+from covshift.records import possible_means
 from covshift.rules import linear_cop_direction, normalization_gradient
 from covshift.theory.examples import Problem, boyan_chain, line_chain, random_walk
 
@@ -84,7 +84,7 @@ def test_the_clip_adds_mass(clip: bool) -> None:
     with torch.no_grad():
         mean = learner.network(torch.from_numpy(observed)).mean().item()
     exact = float(problem.d_mu @ problem.c_star(0.99) / problem.d_mu.sum())
-    bound = largest_mean(options, float(starts.mean()))
+    _, bound = possible_means(options, float(starts.mean()))
     assert exact == pytest.approx(4.63, abs=0.01)
     assert bound == pytest.approx(50.5, abs=1)
     # What chance adds to E[ρc] in 20,000 rows counts 99 times too, so that the exact mean is hit roughly.

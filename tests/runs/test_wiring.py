@@ -199,12 +199,18 @@ def test_evaluations_play_the_right_policies(
     assert row["mean_ratio_pi"] == pytest.approx(1.0)  # 10 over 10 states, not the mean of 10 and 0
     assert row["ratio_gain"] == pytest.approx(2.0)
     assert row["invariant"] == "holds"
-    # No policy has a mean beyond 1 + γ̂p₀/(1 - γ̂) on this data.
+    # Every policy has a mean from 1 - γ̂ + γ̂p₀ to 1 + γ̂p₀/(1 - γ̂) on this data.
     starts = trainer.feed.store.initial_share()
     most = 1 + 0.99 / 0.01 * starts
     states = trainer.feed.store.is_state.sum()
     assert starts == trainer.feed.store.columns["is_initial"].sum() / states
-    for mean, state in ((1.09 * most, "unordered"), (1.11 * most, "violated")):
+    least = 0.01 + 0.99 * starts
+    for mean, state in (
+        (1.09 * most, "unordered"),
+        (1.11 * most, "violated"),
+        (0.91 * least, "holds"),
+        (0.89 * least, "violated"),
+    ):
         assert trainer._evaluate({"mean_ratio": mean})["invariant"] == state
     trainer.close()
 

@@ -5,7 +5,7 @@ from covshift.records.metrics import (
     MetricsFile,
     Row,
     invariant,
-    largest_mean,
+    possible_means,
     read_metrics,
 )
 from covshift.records.run_folder import RunFolder, find_runs
@@ -17,6 +17,6 @@ __all__ = [
     "RunFolder",
     "find_runs",
     "invariant",
-    "largest_mean",
+    "possible_means",
     "read_metrics",
 ]

@@ -8,7 +8,7 @@ import numpy as np
 
 from covshift.data.store import Store
 from covshift.experiments.results import FEWEST_SEEDS, SEED, Results, say
-from covshift.records import largest_mean
+from covshift.records import possible_means
 from covshift.report.statistics import bootstrap_estimate, interquartile_mean
 
 
@@ -21,7 +21,7 @@ def analyze(results: Results) -> dict[str, Any]:
         under_pi = results.endings(game, arm.label, "mean_ratio_pi")
         under_mu = results.endings(game, arm.label, "mean_ratio")
         ends.append(bootstrap_estimate(under_pi, np.random.default_rng(SEED)))
-        bound = largest_mean(results.of(game, arm.label)[0].config().ratio, initial_share)
+        _, bound = possible_means(results.of(game, arm.label)[0].config().ratio, initial_share)
         gain = float(interquartile_mean(under_pi / under_mu))
         rows.append(
             [

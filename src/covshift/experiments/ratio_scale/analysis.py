@@ -9,7 +9,7 @@ import torch
 
 from covshift.data.store import Store
 from covshift.experiments.results import FEWEST_SEEDS, SEED, Results, say
-from covshift.records import RunFolder, largest_mean
+from covshift.records import RunFolder, possible_means
 from covshift.report.statistics import bootstrap_estimate
 from covshift.runs import load_run
 
@@ -40,7 +40,8 @@ def analyze(results: Results) -> dict[str, Any]:
     """Curves of the score and of E_μ[c], and the masses at the end."""
     (game,) = results.games
     store = Store.open(results.data[game])
-    bound = largest_mean(results.of(game, BASELINE)[0].config().ratio, store.initial_share())
+    options = results.of(game, BASELINE)[0].config().ratio
+    low, bound = possible_means(options, store.initial_share())
     scores = results.score_table(BASELINE)
     ends, rows = {}, []
     for arm, scored in zip(results.arms, scores["rows"], strict=True):
@@ -60,12 +61,15 @@ def analyze(results: Results) -> dict[str, Any]:
         verdict = "holds"
     said = "; ".join(f"{label}: {say(end)}" for label, end in ends.items())
     panel = results.panel(game, "mean_ratio", "mean of max(c, 0) over the data")
-    panel["lines"] = [{"label": "bound for every policy", "y": bound}]
+    panel["lines"] = [
+        {"label": "the most of any policy", "y": bound},
+        {"label": "the least of any policy", "y": low},
+    ]
     columns = ["arm", "E_μ[max(c, 0)]", "E_μ[c]", "clipped", "ended", "chance"]
     columns += [*scores["columns"][2:6], *scores["columns"][7:]]
     return {
         "verdict": verdict,
-        "found": f"E_μ[max(c, 0)] at the end, where no policy has more than {bound:.1f}: {said}.",
+        "found": f"E_μ[max(c, 0)] at the end, where policies have {low:.2f} to {bound:.1f}: {said}.",
         "table": {"columns": columns, "rows": rows},
         "panels": [*results.score_panels(), panel],
     }

@@ -168,15 +168,17 @@ def _balance(problem: Problem, c: Vector, ratio_discount: float) -> float:
 
 
 def _bounded_mean(case: Case) -> float:
-    """The balance, and the bound along targets of one random policy after the other."""
+    """The balance, and the bounds along targets of one random policy after the other."""
     problem, gamma = case.problem, case.ratio_discount
     bound = _largest_mean(problem, gamma)
-    c, highest = np.ones(len(case.c)), _mean(problem, case.c)
+    lowest = 1.0 - gamma + gamma / float(problem.d_mu.sum())
+    c, means = np.ones(len(case.c)), [_mean(problem, case.c)]
     for _ in range(30):
         pi = case.rng.dirichlet(np.ones(problem.mdp.num_actions), problem.mdp.num_states)
         c = replace(problem, pi=pi).cop.discounted(gamma).apply(c)
-        highest = max(highest, _mean(problem, c))
-    return max(abs(_balance(problem, case.c, gamma)), highest - bound) / bound
+        means.append(_mean(problem, c))
+    beyond = max(max(means) - bound, lowest - min(means))
+    return max(abs(_balance(problem, case.c, gamma)), beyond) / bound
 
 
 def _fitted_balance(case: Case) -> float:
@@ -385,8 +387,8 @@ CLAIMS: list[Claim[Any]] = [
     ),
     Claim(
         "B6-bounded-mean",
-        "Counting visits, E_μ̄[c] = 1 + γ̂/(1 - γ̂)(p₀ - E_μ̄[ρc; ends]) ≤ 1 + γ̂p₀/(1 - γ̂) for every π, and along "
-        "targets of any sequence of policies.",
+        "Counting visits, E_μ̄[c] = 1 + γ̂/(1 - γ̂)(p₀ - E_μ̄[ρc; ends]) ≤ 1 + γ̂p₀/(1 - γ̂) and ≥ 1 - γ̂ + γ̂p₀ for every "
+        "π, and along targets of any sequence of policies.",
         ANY_TEXT + "; 30 random policies in turn",
         ANY,
         _bounded_mean,
