@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -81,7 +82,7 @@ def _bars(histograms: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _broken(invariants: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Runs that break an invariant by state, with the evaluation of largest E_μ[c], or lowest E_π[c] - E_μ[c]."""
+    """Runs that break an invariant by state, with the evaluation whose E_μ[c] is farthest from 1, or lowest E_π[c] - E_μ[c]."""
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in invariants:
         if row["state"] != "holds":
@@ -89,7 +90,7 @@ def _broken(invariants: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     broken = []
     for (run, state), rows in groups.items():
         if state == "violated":
-            worst = max(rows, key=lambda row: float(row["mean_ratio"]))
+            worst = max(rows, key=lambda row: abs(math.log(max(row["mean_ratio"], 1e-12))))
         else:
             worst = min(rows, key=lambda row: float(row["mean_ratio_pi"] - row["mean_ratio"]))
         broken.append(

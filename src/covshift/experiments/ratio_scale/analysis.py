@@ -13,8 +13,8 @@ from covshift.records import RunFolder, possible_means
 from covshift.report.statistics import bootstrap_estimate
 from covshift.runs import load_run
 
-BASELINE = "linear, sources clipped (paper)"
-UNCLIPPED = "linear, sources not clipped"
+BASELINE = "clipped (paper)"
+UNCLIPPED = "not clipped"
 STATES = 50_000
 
 
@@ -51,7 +51,7 @@ def analyze(results: Results) -> dict[str, Any]:
             *np.mean([weigh(run, store) for run in results.of(game, arm.label)], axis=0)
         )
         rows.append(
-            [arm.label, say(end), *(f"{mass:.2f}" for mass in masses), *scored[2:6], *scored[7:]]
+            [arm.label, *scored[2:6], *scored[7:], *(f"{mass:.2f}" for mass in masses), say(end)]
         )
     clipped, plain = ends[BASELINE], ends[UNCLIPPED]
     verdict = "not enough data"
@@ -65,8 +65,8 @@ def analyze(results: Results) -> dict[str, Any]:
         {"label": "the most of any policy", "y": bound},
         {"label": "the least of any policy", "y": low},
     ]
-    columns = ["arm", "E_μ[max(c, 0)]", "E_μ[c]", "clipped", "ended", "chance"]
-    columns += [*scores["columns"][2:6], *scores["columns"][7:]]
+    columns = ["arm", *scores["columns"][2:6], *scores["columns"][7:]]
+    columns += ["E_μ[c]", "clipped", "ended", "chance", "E_μ[max(c, 0)]"]
     return {
         "verdict": verdict,
         "found": f"E_μ[max(c, 0)] at the end, where policies have {low:.2f} to {bound:.1f}: {said}.",
