@@ -140,6 +140,11 @@ def test_broken_invariants_are_one_row_a_run(figure: dict[str, Any]) -> None:
     page = render_report([figure | {"invariants": many}])
     assert "<summary>9 rows, violated ones first</summary>" in page
     Outline(page)
+    # Of violations the mean that is farthest from 1 is shown, be it too large or too small.
+    violated = figure["invariants"][3]
+    means = [violated | {"mean_ratio": mean} for mean in (0.05, 0.01, 40.0)]
+    outline = Outline(render_report([figure | {"invariants": means}]))
+    assert [row[4] for row in outline.cells if row[1:2] == ["violated"]] == ["0.01"]
     good = [row for row in figure["invariants"] if row["state"] == "holds"]
     page = text_of(render_report([figure | {"invariants": good}]))
     assert "All hold in each of 1 evaluations: Eπ[c] ≥ Eμ[c]" in page

@@ -99,21 +99,24 @@ def test_td_error_weights_are_those_of_rainbow(tmp_path: Path, data: str) -> Non
     trainer.close()
 
 
-def test_the_largest_td_error_so_far_is_that_of_new_items(tmp_path: Path) -> None:
-    config = config_of("c51-td-priority", warm_up=100, stream_shard=60, window=120)
-    trainer, recorder = started(tmp_path, config, "stream")
-    for priority in (5.0, 2.0, 3.0):
-        recorder.priority = priority
-        trainer._step()
+def priorities_of_new_items(trainer: Trainer) -> np.ndarray:
+    """Of the transitions that the window's next move lets in."""
     sampler = trainer._value_sampler
     assert isinstance(sampler, PrioritizedSampler)
     before = sampler.window
     trainer._slide()
     entered = np.arange(before[1], sampler.window[1])
     entered = entered[trainer.feed.store.is_transition[entered]]
-    assert len(entered) == 4
-    leaves = sampler.save()["priorities"][entered - sampler.window[0]]
-    np.testing.assert_allclose(leaves, 5.0)
+    return np.asarray(sampler.save()["priorities"][entered - sampler.window[0]])
+
+
+def test_the_largest_td_error_so_far_is_that_of_new_items(tmp_path: Path) -> None:
+    config = config_of("c51-td-priority", warm_up=100, stream_shard=60, window=120)
+    trainer, recorder = started(tmp_path, config, "stream")
+    for priority in (5.0, 2.0, 3.0):
+        recorder.priority = priority
+        trainer._step()
+    np.testing.assert_allclose(priorities_of_new_items(trainer), [5.0] * 4)
     trainer.close()
 
 
@@ -124,14 +127,7 @@ def test_the_mean_ratio_of_the_model_is_that_of_new_items(tmp_path: Path) -> Non
         trainer._step()
     # 1, then a hundredth of the way to 3, twice.
     expected = 3 - 2 * 0.99**2
-    sampler = trainer._value_sampler
-    assert isinstance(sampler, PrioritizedSampler)
-    before = sampler.window
-    trainer._slide()
-    entered = np.arange(before[1], sampler.window[1])
-    entered = entered[trainer.feed.store.is_transition[entered]]
-    saved = sampler.save()["priorities"]
-    np.testing.assert_allclose(saved[entered - sampler.window[0]], expected)
+    np.testing.assert_allclose(priorities_of_new_items(trainer), [expected] * 4)
     trainer.close()
 
 

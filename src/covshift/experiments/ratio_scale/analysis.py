@@ -47,9 +47,7 @@ def analyze(results: Results) -> dict[str, Any]:
     for arm, scored in zip(results.arms, scores["rows"], strict=True):
         means = results.endings(game, arm.label, "mean_ratio")
         end = ends[arm.label] = bootstrap_estimate(means, np.random.default_rng(SEED))
-        masses = Masses(
-            *np.mean([weigh(run, store) for run in results.of(game, arm.label)], axis=0)
-        )
+        masses = np.mean([weigh(run, store) for run in results.of(game, arm.label)], axis=0)
         rows.append(
             [arm.label, *scored[2:6], *scored[7:], *(f"{mass:.2f}" for mass in masses), say(end)]
         )
