@@ -3,12 +3,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from covshift.errors import InputError
 from covshift.estimation import RatioEstimate, estimate_ratio, from_arrays, simulate_logs
 from covshift.estimation.experience import Experience
 from covshift.estimation.neural import _windows
 from covshift.estimation.problem import RatioProblem
+from covshift.learners.deep import RatioLearner, ring_batch
 from covshift.theory.examples import Problem, line_chain, random_walk
 
 
@@ -24,7 +26,8 @@ def error_of(estimate: RatioEstimate, problem: Problem, ratio_discount: float) -
     [
         ({}, 0.9),
         ({"weighting": "inverse"}, 0.9),
-        ({"head": "linear"}, 0.99),
+        ({}, 0.99),
+        ({"head": "softplus"}, 0.9),
         ({"num_steps": 3}, 0.9),
         ({}, 1.0),
     ],
@@ -55,6 +58,30 @@ def test_and_of_episodes() -> None:
     )
     assert estimate.semantics == "visits"
     assert error_of(estimate, problem, 0.9) < 0.1
+
+
+def test_negative_outputs_count_as_they_are_in_targets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where they are clipped, the fit adds mass (B6); the estimate itself is never negative."""
+    seen: list[RatioLearner] = []
+
+    def learner_of(*parts: Any, **options: Any) -> RatioLearner:
+        seen.append(RatioLearner(*parts, **options))
+        return seen[-1]
+
+    monkeypatch.setattr("covshift.learners.deep.RatioLearner", learner_of)
+    problem = line_chain(4)
+    logs = simulate_logs(problem.mdp, problem.mu, 50, 10, np.random.default_rng(0))
+    told: list[int] = []
+    estimate = estimate_ratio(
+        logs, problem.pi, ratio_discount=0.9, method="neural", held_out=0.0, num_updates=3, progress=told.append,
+    )  # fmt: skip
+    (learner,) = seen
+    not_initial = np.zeros(2, dtype=bool)
+    batch = ring_batch(np.eye(2), np.zeros(2), np.ones(2), not_initial, np.array([1]))
+    target = learner.loss.targets(torch.tensor([-2.0]), torch.tensor([[1.0]]), batch)
+    assert target.item() == pytest.approx(0.1 + 0.9 * -2.0)
+    assert estimate.ratio(np.arange(4)).min() >= 0.0
+    assert told == [1, 1, 1]
 
 
 def test_saved_networks_are_read_without_torch(tmp_path: Path) -> None:

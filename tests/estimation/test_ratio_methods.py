@@ -210,6 +210,21 @@ def test_diagnostics_of_the_exact_ratio() -> None:
     )  # fmt: skip
 
 
+def test_a_mean_that_no_policy_has_is_flagged() -> None:
+    """A walk of five states: L_μ = 10 rows, so that p₀ = 1/10 and 0.19 ≤ E_μ[c] ≤ 1.9 at γ̂ = 0.9."""
+    problem = random_walk()
+    assert problem.d_mu.sum() == pytest.approx(10.0)
+    asked = RatioProblem(population(problem), 0.9, "visits")
+    exact = problem.c_star(0.9)
+    mean = float(problem.d_mu @ exact) / 10.0
+
+    def flag(of: float) -> str:
+        return diagnose(asked, TableRatio(of / mean * exact), 0.0).flag
+
+    assert [flag(of) for of in (mean, 1.9, 0.19)] == ["ok"] * 3
+    assert [flag(of) for of in (2.2, 0.16)] == ["impossible"] * 2
+
+
 def test_unsupported_mass_counts_what_was_never_logged() -> None:
     logs = {
         "states": [0, 1, 0, 1], "actions": [0, 0, 0, 1], "rewards": [0.0] * 4,

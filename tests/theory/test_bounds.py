@@ -3,6 +3,7 @@ import pytest
 
 from covshift.errors import InputError
 from covshift.theory import (
+    FiniteMDP,
     MarkovChain,
     approximation_error,
     concentration,
@@ -11,11 +12,12 @@ from covshift.theory import (
     dual_weighting,
     emphatic_modulus,
     expected_trace,
+    mean_ratio_bounds,
     printed_concentration_bound,
     reset_margin,
     safe_ratio_discount,
 )
-from covshift.theory.examples import bairds_star, dirichlet, kolter_chain, random_walk
+from covshift.theory.examples import Problem, bairds_star, dirichlet, kolter_chain, random_walk
 
 
 def test_concentration_by_hand() -> None:
@@ -88,3 +90,22 @@ def test_theorem_1_with_everything_in_the_span() -> None:
     found = approximation_error(problem.bellman, np.eye(4), problem.d_mu, problem.d_pi)
     assert found.error == pytest.approx(0.0, abs=1e-9)
     assert found.looser_bound == pytest.approx(0.0, abs=1e-9)
+
+
+@pytest.mark.parametrize(("stays", "end"), [(1.0, 1), (0.0, 0)])
+def test_the_bounds_of_the_mean_are_reached(stays: float, end: int) -> None:
+    """One state, in which μ stays every other time, so that p₀ = 1/2: who never ends has the most, who ends at once the least.
+
+    At γ̂ = 0.9 the least is 0.1 + 0.45 = 0.55, and the most 0.55/0.1.
+    """
+    mdp = FiniteMDP(np.array([[[1.0], [0.0]]]), np.zeros((1, 2)), np.ones(1))
+    problem = Problem(mdp, np.array([[stays, 1.0 - stays]]), np.array([[0.5, 0.5]]))
+    bounds = mean_ratio_bounds(0.9, 0.5)
+    assert bounds == pytest.approx((0.55, 5.5))
+    assert problem.c_star(0.9) == pytest.approx(bounds[end])
+
+
+def test_discounted_visits_have_a_bound_without_a_ratio_discount() -> None:
+    """Σ γⁱ of a policy that never ends, a share p₀ of it: 0.1/(1 - 0.8)."""
+    assert mean_ratio_bounds(1.0, 0.1, 0.8) == pytest.approx((0.1, 0.5))
+    assert mean_ratio_bounds(1.0, 0.1) == (0.1, float("inf"))

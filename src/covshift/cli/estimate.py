@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -46,17 +48,24 @@ class Ratio:
     def run(self) -> None:
         """Estimates, says whether to believe it, and where it is."""
         from covshift.estimation import as_logs, estimate_ratio
+        from covshift.estimation.neural import NUM_UPDATES
 
         logs = as_logs(self.data)
-        estimate = estimate_ratio(
-            logs,
-            self.policy,
-            ratio_discount=self.ratio_discount,
-            method=self.method,
-            semantics=self.semantics,
-            features=_features(self.features, logs),
-            behavior=self.behavior,
-        )
+        with ExitStack() as stack:
+            options: dict[str, Any] = {}
+            if self.method == "neural":
+                fits = min(2, logs.num_trajectories)  # The second is for the held-out residual.
+                options["progress"] = stack.enter_context(_counter("updates", fits * NUM_UPDATES))
+            estimate = estimate_ratio(
+                logs,
+                self.policy,
+                ratio_discount=self.ratio_discount,
+                method=self.method,
+                semantics=self.semantics,
+                features=_features(self.features, logs),
+                behavior=self.behavior,
+                **options,
+            )
         estimate.save(self.out)
         estimate.plot().savefig(self.out / "ratio.png", dpi=120)
         if estimate.calibration is not None:
@@ -110,21 +119,25 @@ class Value:
     def run(self) -> None:
         """Prints a line an estimator; says why some could not answer."""
         from covshift.estimation import as_logs, compare_estimators
+        from covshift.estimation.estimators import estimators_of
 
         logs = as_logs(self.data)
-        found = compare_estimators(
-            logs,
-            self.policy,
-            estimators=self.estimators or None,
-            objective=self.objective,
-            discount=self.discount,
-            ratio_discount=self.ratio_discount,
-            features=_features(self.features, logs),
-            behavior=self.behavior,
-            interval=self.interval,
-            replicates=self.replicates,
-            seed=self.seed,
-        )
+        names = self.estimators or estimators_of(self.objective)
+        with _counter("estimators", len(names)) as advance:
+            found = compare_estimators(
+                logs,
+                self.policy,
+                estimators=self.estimators or None,
+                objective=self.objective,
+                discount=self.discount,
+                ratio_discount=self.ratio_discount,
+                features=_features(self.features, logs),
+                behavior=self.behavior,
+                interval=self.interval,
+                replicates=self.replicates,
+                seed=self.seed,
+                progress=advance,
+            )
         if not found.estimates:
             raise InputError("; ".join(f"{name}: {why}" for name, why in found.failures.items()))
         print(found.estimates[0].question.describe())
@@ -155,6 +168,15 @@ class Estimate:
     def run(self) -> None:
         """Does what was asked."""
         self.action.run()
+
+
+def _counter(label: str, total: int) -> AbstractContextManager[Callable[[int], None]]:
+    """Progress beside the results, which alone go to the standard output."""
+    from rich.console import Console
+
+    from covshift.report.progress import counter
+
+    return counter(Console(stderr=True), label, total)
 
 
 def _features(text: str, logs: Logs) -> Any:

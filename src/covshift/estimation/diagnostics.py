@@ -12,12 +12,16 @@ from covshift.estimation.experience import Experience
 from covshift.estimation.model import EmpiricalModel
 from covshift.estimation.moments import solve
 from covshift.estimation.problem import RatioFunction, RatioProblem
+from covshift.theory.bounds import mean_ratio_bounds
 from covshift.theory.validation import Vector
 
-Flag: TypeAlias = Literal["ok", "collapsed", "diverged"]
+Flag: TypeAlias = Literal["ok", "collapsed", "diverged", "impossible"]
 
 COLLAPSED, DIVERGED = 0.2, 5.0
 """Means of ĉ below and above which a ratio whose mean should be 1 is given up."""
+
+TOLERANCE = 0.1
+"""Share by which a mean of ĉ that counts visits may be outside of what policies have: samples are noisy."""
 
 MOST_FEATURES = 4000
 """Features beyond which no Gram matrix is made for the residual."""
@@ -42,7 +46,8 @@ class Diagnostics:
             features 1 - E_μ[ρ], what the logged actions leave of π.
         residual: ‖Π(Y_γ̂ĉ - ĉ)‖ on the data it was fitted to; 0 for the exact methods.
         held_out_residual: the same on trajectories it was not fitted to; NaN with fewer than two.
-        flag: `collapsed` or `diverged` where ĉ is no ratio any more.
+        flag: `collapsed` or `diverged` where ĉ is no ratio any more; `impossible` where visits are counted and no policy
+            has such an E_μ[c] (B6).
     """
 
     transitions: int
@@ -69,15 +74,15 @@ def diagnose(
 ) -> Diagnostics:
     """All of it in one pass more over the data."""
     experience = problem.experience
-    sums = np.zeros(6)
+    sums = np.zeros(7)
     largest = 0.0
     for sample in experience.samples():
         c, weight = function.at(sample.x_tm1), sample.weight
         both = c * sample.rho_tm1
-        parts = (1.0, c, c**2, both, both**2, sample.rho_tm1)
+        parts = (1.0, c, c**2, both, both**2, sample.rho_tm1, sample.is_initial_tm1)
         sums += [float((weight * part).sum()) for part in parts]
         largest = max(largest, float(np.abs(c).max()))
-    count, total, squares, pair_total, pair_squares, rho_total = sums.tolist()
+    count, total, squares, pair_total, pair_squares, rho_total, starts = sums.tolist()
     mean = total / count
     return Diagnostics(
         len(experience.logs),
@@ -89,7 +94,7 @@ def diagnose(
         unsupported_mass(experience, rho_total / count),
         projected_residual(problem, function),
         held_out_residual,
-        _flag(mean, largest, has_mean_one=problem.has_mean_one),
+        _flag(problem, mean, largest, starts / count),
     )
 
 
@@ -134,10 +139,13 @@ def unsupported_mass(experience: Experience, mean_rho: float) -> float:
     return max(0.0, 1.0 - mean_rho)
 
 
-def _flag(mean: float, largest: float, *, has_mean_one: bool) -> Flag:
-    if not np.isfinite(mean) or largest > LARGEST or (has_mean_one and mean > DIVERGED):
+def _flag(problem: RatioProblem, mean: float, largest: float, initial_share: float) -> Flag:
+    if not np.isfinite(mean) or largest > LARGEST:
         return "diverged"
-    return "collapsed" if mean < (COLLAPSED if has_mean_one else 1e-3) else "ok"
+    if problem.has_mean_one:
+        return "diverged" if mean > DIVERGED else "collapsed" if mean < COLLAPSED else "ok"
+    low, high = mean_ratio_bounds(problem.ratio_discount, initial_share, problem.discount)
+    return "ok" if (1.0 - TOLERANCE) * low <= mean <= (1.0 + TOLERANCE) * high else "impossible"
 
 
 def _share(total: float, squares: float, count: float) -> float:

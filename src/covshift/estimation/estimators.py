@@ -22,7 +22,7 @@ from covshift.estimation.importance import (
     weighted,
     weighted_per_decision,
 )
-from covshift.estimation.question import Question, weighted_totals
+from covshift.estimation.question import Objective, Question, weighted_totals
 from covshift.theory.validation import Vector
 
 Estimate: TypeAlias = Callable[[Experience, Question], float]
@@ -120,6 +120,11 @@ ESTIMATORS: dict[str, Estimator] = {
     "behavior": Estimator("behavior policy", behavior_value, BOTH, "mean return of μ"),
 }
 """Estimators by name."""
+
+
+def estimators_of(objective: Objective) -> list[str]:
+    """Names of those that can answer for it."""
+    return [name for name, estimator in ESTIMATORS.items() if objective in estimator.needs]
 
 
 def find_estimator(name: str, question: Question) -> Estimator:

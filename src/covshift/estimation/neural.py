@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
@@ -16,18 +17,22 @@ from covshift.theory.validation import check_count
 if TYPE_CHECKING:
     from covshift.learners.deep import RatioBatch, RatioLearner
 
+NUM_UPDATES = 4000
+"""Mini-batches of a fit, unless told."""
+
 
 def fit_neural(
     problem: RatioProblem,
     *,
     num_steps: int = 1,
     weighting: Literal["uniform", "inverse"] = "uniform",
-    head: Literal["linear", "softplus"] = "softplus",
-    num_updates: int = 4000,
+    head: Literal["linear", "softplus"] = "linear",
+    num_updates: int = NUM_UPDATES,
     batch_size: int = 256,
     learning_rate: float = 1e-3,
     target_updates: int = 50,
     seed: int = 0,
+    progress: Callable[[int], None] = lambda count: None,
 ) -> NeuralRatio:
     """Discounted COP-TD with a network of two hidden layers of 128 units; eq. (9), B1, B4.
 
@@ -38,12 +43,14 @@ def fit_neural(
         problem: what to estimate.
         num_steps: n of the n-step target; arrivals with fewer steps before them in their record have no target.
         weighting: of the squared errors: uniform, or 1/ĉ.
-        head: softplus, which is positive, or linear, whose negative outputs are clipped to 0.
+        head: linear, whose negative outputs count as 0 once it is fitted but as they are in targets, or softplus, which
+            is positive but loses mass where targets are noisy (B6).
         num_updates: mini-batches.
         batch_size: arrivals of each.
         learning_rate: Adam's first step size, which falls linearly to 0.
         target_updates: updates between copies to the target network.
         seed: of weights and batches.
+        progress: is told how many more updates are done.
     """
     for name, count in (
         ("num_steps", num_steps),
@@ -69,6 +76,7 @@ def fit_neural(
         ratio_discount=problem.ratio_discount,
         ratio_steps=num_steps,
         ratio_weighting=weighting,
+        source_clip=False,
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -87,6 +95,7 @@ def fit_neural(
         batch, rho = windows.batch(states, drawn)
         learner.learn(batch, rho)
         learner.optimizer.param_groups[0]["lr"] = learning_rate * (1 - (update + 1) / num_updates)
+        progress(1)
     rescaled = problem.has_mean_one and (problem.ratio_discount == 1.0 or weighting == "inverse")
     return _function(problem, learner, head == "softplus", rescaled)
 

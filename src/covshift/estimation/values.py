@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from covshift.errors import InputError
 from covshift.estimation.comparison import Comparison, ValueEstimate
-from covshift.estimation.estimators import ESTIMATORS, find_estimator
+from covshift.estimation.estimators import ESTIMATORS, estimators_of, find_estimator
 from covshift.estimation.experience import Experience
 from covshift.estimation.features import FeaturesLike
 from covshift.estimation.intake import Data
@@ -96,12 +96,14 @@ def compare_estimators(
     replicates: int = 200,
     seed: int = 0,
     truth: float | None = None,
+    progress: Callable[[int], None] = lambda count: None,
 ) -> Comparison:
     """Asks many estimators the same question; where they disagree, none should be believed alone.
 
     Args:
         estimators: their names; by default all that can answer.
         truth: the true value, where it is known, for the picture.
+        progress: is told how many more estimators are done.
         data: as in `evaluate_policy`, and so are the others.
         policy: π.
         objective: `discounted` or `average`.
@@ -119,11 +121,7 @@ def compare_estimators(
     """
     experience = Experience.of(data, policy, features=features, behavior=behavior)
     question = Question(objective, discount, ratio_discount, ridge=ridge)
-    names = (
-        [name for name, e in ESTIMATORS.items() if objective in e.needs]
-        if estimators is None
-        else list(estimators)
-    )
+    names = estimators_of(objective) if estimators is None else list(estimators)
     estimates, failures = [], {}
     for name in names:
         try:
@@ -134,6 +132,7 @@ def compare_estimators(
             if estimators is not None and name not in ESTIMATORS:
                 raise
             failures[name] = str(error)
+        progress(1)
     return Comparison(estimates, failures, truth)
 
 

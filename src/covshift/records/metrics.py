@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 import os
 from pathlib import Path
 from typing import final
 
 from covshift.config.training import RatioOptions
 from covshift.errors import InputError
+from covshift.theory.bounds import mean_ratio_bounds
 
 Row = dict[str, float | str]
 
@@ -55,9 +55,7 @@ def possible_means(options: RatioOptions, initial_share: float) -> tuple[float, 
     """
     if options.semantics == "restart":
         return 1.0, 1.0
-    gamma = options.ratio_discount
-    high = math.inf if gamma == 1.0 else 1.0 + gamma / (1.0 - gamma) * initial_share
-    return 1.0 - gamma + gamma * initial_share, high
+    return mean_ratio_bounds(options.ratio_discount, initial_share)
 
 
 def invariant(

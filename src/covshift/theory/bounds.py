@@ -53,6 +53,26 @@ def approximation_error(
     )
 
 
+def mean_ratio_bounds(
+    ratio_discount: float, initial_share: float, discount: float = 1.0
+) -> tuple[float, float]:
+    """The least and the most that E_μ[c] can be when visits are counted, whatever π is: B6.
+
+    Args:
+        ratio_discount: γ̂.
+        initial_share: p₀, the share of states that start an episode.
+        discount: γ of discounted visits.
+
+    Example:
+        >>> low, high = mean_ratio_bounds(0.99, 0.1)  # episodes of 10 steps
+        >>> round(low, 3), round(high, 1)
+        (0.109, 10.9)
+    """
+    enters = 1.0 - ratio_discount + ratio_discount * initial_share
+    leaves = 1.0 - ratio_discount * discount
+    return enters, enters / leaves if leaves > 0 else float("inf")
+
+
 def concentration(chain_pi: MarkovChain, d_mu: ArrayLike, num_steps: int = 1) -> float:
     """K_{π,μ,n} = max_s' Σ_s d_μ(s)/d_μ(s') P_πⁿ(s'|s) = ‖Yⁿe‖_∞; ‖Yⁿ‖²_{d_μ} ≤ K (Lemma 3).
 

@@ -10,7 +10,14 @@ import numpy as np
 from covshift.experiments.theory.claim import Claim
 from covshift.experiments.theory.claims.cases import Case, episodic_case, relative
 from covshift.rules import discounted_cop_target, initial_state_target
-from covshift.theory import FiniteMDP, ProjectedOperator, as_dense, chi_squared, span_projection
+from covshift.theory import (
+    FiniteMDP,
+    ProjectedOperator,
+    as_dense,
+    chi_squared,
+    mean_ratio_bounds,
+    span_projection,
+)
 from covshift.theory.examples import Problem
 from covshift.theory.validation import Vector
 
@@ -155,23 +162,22 @@ def _below_one(case: Case) -> float:
     return 1.0 - _on_policy_mean(case.problem, case.c)
 
 
-def _largest_mean(problem: Problem, ratio_discount: float) -> float:
-    """1 + γ̂p₀/(1 - γ̂), where p₀ = 1/L_μ is the share of rows that start an episode."""
-    return 1.0 + ratio_discount / (1.0 - ratio_discount) / float(problem.d_mu.sum())
+def _possible_means(problem: Problem, ratio_discount: float) -> tuple[float, float]:
+    """Of every policy: p₀ = 1/L_μ is the share of rows that start an episode."""
+    return mean_ratio_bounds(ratio_discount, 1.0 / float(problem.d_mu.sum()))
 
 
 def _balance(problem: Problem, c: Vector, ratio_discount: float) -> float:
     """E_μ̄[c] less what it is by the balance: the bound less γ̂/(1 - γ̂) times the mass at the episodes' ends."""
     ends = 1.0 - np.asarray(problem.chain_pi.p.sum(axis=1)).ravel()
     lost = ratio_discount / (1.0 - ratio_discount) * _mean(problem, c * ends)
-    return _mean(problem, c) - _largest_mean(problem, ratio_discount) + lost
+    return _mean(problem, c) - _possible_means(problem, ratio_discount)[1] + lost
 
 
 def _bounded_mean(case: Case) -> float:
     """The balance, and the bounds along targets of one random policy after the other."""
     problem, gamma = case.problem, case.ratio_discount
-    bound = _largest_mean(problem, gamma)
-    lowest = 1.0 - gamma + gamma / float(problem.d_mu.sum())
+    lowest, bound = _possible_means(problem, gamma)
     c, means = np.ones(len(case.c)), [_mean(problem, case.c)]
     for _ in range(30):
         pi = case.rng.dirichlet(np.ones(problem.mdp.num_actions), problem.mdp.num_states)
@@ -210,7 +216,7 @@ def _fitted_mean(problem: Problem, *, clip: bool) -> float:
     """E_μ̄[ĉ] over its bound, minus 1, after 4 000 fits of a line to targets of γ̂ = 0.99; at most 10⁶."""
     operator = problem.cop.discounted(0.99)
     fit = span_projection(np.column_stack([np.ones(5), np.arange(5.0)]), problem.d_mu)
-    c, most = np.ones(5), _largest_mean(problem, 0.99)
+    c, (_, most) = np.ones(5), _possible_means(problem, 0.99)
     for _ in range(4000):
         c = fit @ operator.apply(np.maximum(c, 0.0) if clip else c)
         if _mean(problem, c) > 1e6 * most:
