@@ -16,8 +16,8 @@ from covshift.report.plots import COLORS
 _WIDTH, _HEIGHT = 440, 290
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 424, 26, 246
 _DASHES = ("", "7 3", "2 3")
-_LOGARITHMIC_FROM = 1000.0
-"""Positive values that span more than this factor are drawn on a logarithmic axis: runs that diverge would hide the rest."""
+_LOGARITHMIC_FROM = 100.0
+"""Positive values that span more than this factor are drawn on a logarithmic axis: the largest would hide the rest."""
 
 
 class Chart(NamedTuple):
