@@ -17,12 +17,12 @@ from covshift.data.store import Store
 from covshift.errors import InputError
 from covshift.experiments.experiment import find_experiments, named_experiment
 from covshift.experiments.frames.analysis import returns_so_far
-from covshift.experiments.ratio_scale.analysis import weigh
+from covshift.experiments.ratio_scale.analysis import of_episodes, weigh
 from covshift.experiments.reproduction import local_engine, reproduce, run_name
 from covshift.experiments.results import judge
 from covshift.records import RunFolder
 from covshift.report.statistics import Estimate
-from covshift.runs import load_run
+from covshift.runs import Episode, load_run
 
 ALIASES = {
     "figure-1-left": "ratio_discount",
@@ -152,6 +152,19 @@ def test_masses_are_a_plain_sum_over_transitions(place: Path) -> None:
     end = np.mean([float(row["mean_ratio"]) for row in rows[-3:]])
     assert table[2]["E_μ[max(c, 0)]"].startswith(f"{end:.2f} (")
     assert float(table[2]["clipped"]) == 0.0
+
+
+def test_lengths_of_episodes_say_what_the_mean_ratio_is(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """γ̂ = 0.99: an episode of one step lives 1, one of three 1 + 0.99 + 0.9801; a share p₀ of both enters."""
+    main(["reproduce", "ratio_scale", "--scale", "smoke", "--out", str(place)])
+    store = Store.open(next((place / "data").glob("MinAtar-Breakout*")))
+    run = RunFolder(place / "runs" / "Breakout+c51-corrected+smoke+seed0")
+    played = [Episode(score=0.0, length=length, ratio_sum=0.0) for length in (1, 3)]
+    monkeypatch.setattr("covshift.experiments.ratio_scale.analysis.roll_out", lambda *parts: played)
+    starts = 0.99 * store.columns["is_initial"].sum() / store.is_state.sum() * (1 + 2.9701) / 2
+    assert of_episodes(run, store) == pytest.approx((starts + 0.01, starts + 1.0), rel=1e-3)
 
 
 def test_a_failed_run_is_reported_and_nothing_is_lost(tmp_path: Path) -> None:

@@ -82,7 +82,8 @@ def reproduce(
     place = out / experiment.name
     place.mkdir(parents=True, exist_ok=True)
     results = Results(experiment, scale, runs, data)
-    figure = _figure(results, command)
+    with console.status(f"Reading the ends of {len(results.runs)} runs"):
+        figure = _figure(results, command)
     write_json(place / "figure.json", figure)
     if figure["panels"]:
         draw_figure(figure, [place / "figure.svg", place / "figure.pdf"])

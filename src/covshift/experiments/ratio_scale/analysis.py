@@ -11,11 +11,12 @@ from covshift.data.store import Store
 from covshift.experiments.results import FEWEST_SEEDS, SEED, Results, say
 from covshift.records import RunFolder, possible_means
 from covshift.report.statistics import bootstrap_estimate
-from covshift.runs import load_run
+from covshift.runs import load_run, roll_out
 
 BASELINE = "clipped (paper)"
 UNCLIPPED = "not clipped"
 STATES = 50_000
+EPISODES = 200
 
 
 class Masses(NamedTuple):
@@ -48,8 +49,12 @@ def analyze(results: Results) -> dict[str, Any]:
         means = results.endings(game, arm.label, "mean_ratio")
         end = ends[arm.label] = bootstrap_estimate(means, np.random.default_rng(SEED))
         masses = np.mean([weigh(run, store) for run in results.of(game, arm.label)], axis=0)
+        least, most = np.mean([of_episodes(run, store) for run in results.of(game, arm.label)], 0)
         rows.append(
-            [arm.label, *scored[2:6], *scored[7:], *(f"{mass:.2f}" for mass in masses), say(end)]
+            [
+                *(arm.label, *scored[2:6], *scored[7:], *(f"{mass:.2f}" for mass in masses)),
+                *(say(end), f"{least:.1f} to {most:.1f}"),
+            ]
         )
     clipped, plain = ends[BASELINE], ends[UNCLIPPED]
     verdict = "not enough data"
@@ -64,13 +69,31 @@ def analyze(results: Results) -> dict[str, Any]:
         {"label": "the least of any policy", "y": low},
     ]
     columns = ["arm", *scores["columns"][2:6], *scores["columns"][7:]]
-    columns += ["E_μ[c]", "clipped", "ended", "chance", "E_μ[max(c, 0)]"]
+    columns += ["E_μ[c]", "clipped", "ended", "chance", "E_μ[max(c, 0)]", "exact, by π's episodes"]
     return {
         "verdict": verdict,
         "found": f"E_μ[max(c, 0)] at the end, where policies have {low:.2f} to {bound:.1f}: {said}.",
         "table": {"columns": columns, "rows": rows},
         "panels": [*results.score_panels(), panel],
     }
+
+
+def of_episodes(run: RunFolder, store: Store) -> tuple[float, float]:
+    """The least and the most that E_μ[c] can be of the policy that a run ends with, by episodes of it: B6.
+
+    What enters the ratio at starts, γ̂p₀, lives for the discounted length of an episode; what enters elsewhere, 1 - γ̂ in
+    all, for 1 to 1/(1 - γ̂) steps.
+    """
+    agent = load_run(run.path)
+    config = agent.config
+    gamma = config.ratio.ratio_discount
+    played = roll_out(
+        *(agent.policy(config.ratio.target_epsilon), config.env, config.environment, EPISODES),
+        *(np.random.default_rng(SEED), store.stack),
+    )
+    length = float(np.mean([(1.0 - gamma**episode.length) / (1.0 - gamma) for episode in played]))
+    from_starts = gamma * store.initial_share() * length
+    return from_starts + 1.0 - gamma, from_starts + 1.0
 
 
 def weigh(run: RunFolder, store: Store) -> Masses:

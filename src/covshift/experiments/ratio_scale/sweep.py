@@ -1,4 +1,4 @@
-"""The paper's linear head with clipped sources, without the clip, and a positive head."""
+"""The paper's linear head with clipped sources, without the clip, a positive head, and weights 1/c with either."""
 
 from covshift.experiments.experiment import ONE_GAME, Arm, Experiment, every_scale
 from covshift.experiments.ratio_scale.analysis import BASELINE, UNCLIPPED, analyze
@@ -24,6 +24,8 @@ EXPERIMENT = Experiment(
             Arm(BASELINE, "c51-corrected"),
             Arm(UNCLIPPED, "c51-corrected", {"source_clip": False}),
             Arm("positive head", "c51-corrected", {"ratio_head": "softplus"}),
+            Arm("1/c", "c51-corrected", {"ratio_weighting": "inverse"}),
+            Arm("1/c, positive head (c51-dual)", "c51-dual"),
         )
     ),
     seeds={"paper": 5, "small": 3, "smoke": 1},

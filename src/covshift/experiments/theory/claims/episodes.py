@@ -187,6 +187,17 @@ def _bounded_mean(case: Case) -> float:
     return max(abs(_balance(problem, case.c, gamma)), beyond) / bound
 
 
+def _mean_by_lengths(case: Case) -> float:
+    """E_μ̄[c] less γ̂p₀ times the discounted length of π's episodes and (1 - γ̂) times that from states of μ."""
+    problem, gamma = case.problem, case.ratio_discount
+    size = problem.mdp.num_states
+    discounted = np.eye(size) - gamma * as_dense(problem.chain_pi.p)
+    lengths: Vector = np.linalg.solve(discounted, np.ones(size)).astype(np.float64)
+    assert problem.mdp.d_0 is not None
+    from_starts = gamma * float(problem.mdp.d_0 @ lengths) / float(problem.d_mu.sum())
+    return abs(_mean(problem, case.c) - from_starts - (1.0 - gamma) * _mean(problem, lengths))
+
+
 def _fitted_balance(case: Case) -> float:
     """The balance of the fixed point of a fit with a bias, over its size."""
     problem, gamma = case.problem, case.ratio_discount
@@ -399,6 +410,14 @@ CLAIMS: list[Claim[Any]] = [
         ANY,
         _bounded_mean,
         broken_by="B6-fitted-bound",
+    ),
+    Claim(
+        "B6-lengths",
+        "E_μ̄[c] = γ̂p₀ℓ₀ + (1 - γ̂)ℓ_μ, where ℓ₀ and ℓ_μ are the mean Σ γ̂ᵗ of π's episodes from starts and from states of "
+        "μ. As 1 ≤ ℓ_μ ≤ 1/(1 - γ̂), episodes of π tell E_μ̄[c] up to 1.",
+        ANY_TEXT,
+        ANY,
+        _mean_by_lengths,
     ),
     Claim(
         "B6-fitted-balance",
