@@ -57,6 +57,24 @@ def test_value(walk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert (tmp_path / "values.csv").read_text().count("\n") == 4
 
 
+def test_few_trajectories_are_noted_in_a_sentence_beside_the_results(
+    walk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    collect(Request("covshift/RandomWalk-v0", 40), tmp_path / "data", progress=lambda _: None)
+    main(
+        ["estimate", "value", str(tmp_path / "data"), "--policy", f"file:{walk / 'pi.npy'}",
+         "--replicates", "5", "--estimators", "behavior", "fqe"]
+    )  # fmt: skip
+    captured = capsys.readouterr()
+    notes = [line for line in captured.err.splitlines() if line.startswith("Note: ")]
+    assert len(notes) == len(set(notes)) == 2
+    assert re.fullmatch(r"Note: 1 of \d trajectories are cut off, .* counts as 0\.", notes[0])
+    assert re.fullmatch(r"Note: an interval from \d trajectories is a rough one\.", notes[1])
+    assert "estimators: 2 in" in captured.err
+    assert "Warning" not in captured.err
+    assert len(captured.out.splitlines()) == 3
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
@@ -123,7 +125,11 @@ class Value:
 
         logs = as_logs(self.data)
         names = self.estimators or estimators_of(self.objective)
-        with _counter("estimators", len(names)) as advance:
+        with (
+            warnings.catch_warnings(record=True) as noted,
+            _counter("estimators", len(names)) as advance,
+        ):
+            warnings.simplefilter("default")
             found = compare_estimators(
                 logs,
                 self.policy,
@@ -138,6 +144,8 @@ class Value:
                 seed=self.seed,
                 progress=advance,
             )
+        for message in dict.fromkeys(str(warning.message) for warning in noted):
+            print(f"Note: {message}.", file=sys.stderr)
         if not found.estimates:
             raise InputError("; ".join(f"{name}: {why}" for name, why in found.failures.items()))
         print(found.estimates[0].question.describe())
