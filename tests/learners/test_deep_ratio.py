@@ -10,7 +10,7 @@ from torch import nn
 from covshift.config.training import RatioOptions
 from covshift.data.samplers import UniformSampler
 from covshift.data.store import Store
-from covshift.experiments.theory.claims.episodes import corridor
+from covshift.experiments.theory.claims.mean_ratio import corridor
 from covshift.learners.deep import RatioBatch, RatioLearner, RatioLoss, ratio_batch, ring_batch
 from covshift.networks import RatioHead
 from covshift.records import possible_means

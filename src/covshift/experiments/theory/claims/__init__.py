@@ -8,6 +8,7 @@ from covshift.experiments.theory.claims import (
     contraction,
     convergence,
     episodes,
+    mean_ratio,
     normalization,
     projection,
     value,
@@ -20,6 +21,7 @@ GROUPS: dict[str, list[Claim[Any]]] = {
     "Concentration and contraction": contraction.CLAIMS,
     "Soft normalization": normalization.CLAIMS,
     "Episodes": episodes.CLAIMS,
+    "The mean ratio of episodes": mean_ratio.CLAIMS,
     "Past the paper": beyond.CLAIMS,
 }
 

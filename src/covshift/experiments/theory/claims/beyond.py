@@ -11,8 +11,8 @@ from covshift.experiments.theory.claim import Claim
 from covshift.experiments.theory.claims import cases
 from covshift.experiments.theory.claims.cases import (
     Case,
+    any_start,
     continuing,
-    episodic_case,
     paths,
     relative,
     skewed,
@@ -167,7 +167,7 @@ def _n_step(case: Case, *, reverse: bool) -> float:
 RANDOM = cases.RANDOM + ", γ̂ < 1"
 TRANSIENT = RANDOM + ", π with or without a transient state"
 GREEDY = "5 Dirichlet states, 6 actions, uniform μ, ε-greedy π with ε = 0.1"
-EPISODIC = "random episodic MDPs, any start distribution, γ̂ < 1"
+EPISODIC = cases.ANY_START + ", γ̂ < 1"
 
 CLAIMS: list[Claim[Any]] = [
     Claim(
@@ -181,7 +181,7 @@ CLAIMS: list[Claim[Any]] = [
         "B1-modulus-episodic",
         "The same for eq. (11), counting visits.",
         EPISODIC,
-        episodic_case(single_start=False),
+        any_start,
         _dual_norm,
     ),
     Claim("B1-dual", "‖Y‖_ν = ‖P_π‖_{d̂_π}.", RANDOM, continuing, _dual_equality),

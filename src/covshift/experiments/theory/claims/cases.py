@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -94,15 +94,14 @@ def small(rng: np.random.Generator) -> Case:
     return Case(problem, _ratio_discount(rng), int(rng.integers(1, 4)), rng)
 
 
-def episodic_case(*, single_start: bool) -> Callable[[np.random.Generator], Case]:
-    """Episodic MDPs of 3 to 6 states, under the paper's Assumption 1 or with any starts."""
+def one_start(rng: np.random.Generator) -> Case:
+    """An episodic MDP of 3 to 6 states under the paper's Assumption 1."""
+    return _episodic(rng, single_start=True)
 
-    def draw(rng: np.random.Generator) -> Case:
-        num_states, num_actions = int(rng.integers(3, 7)), int(rng.integers(2, 4))
-        problem = episodic(rng, num_states, num_actions, single_start=single_start)
-        return Case(problem, _ratio_discount(rng), 1, rng)
 
-    return draw
+def any_start(rng: np.random.Generator) -> Case:
+    """An episodic MDP of 3 to 6 states with any start distribution."""
+    return _episodic(rng, single_start=False)
 
 
 def paths(problem: Problem, num_steps: int) -> Iterator[tuple[float, list[int], list[int]]]:
@@ -120,6 +119,8 @@ def paths(problem: Problem, num_steps: int) -> Iterator[tuple[float, list[int], 
 
 
 RANDOM = "random MDPs (Dirichlet and Garnet, 2–8 states)"
+ONE_START = "random episodic MDPs under Assumption 1 (one start, never revisited)"
+ANY_START = "random episodic MDPs, any start distribution"
 SKEWED = "6 Dirichlet(0.2) states, 3 actions"
 
 
@@ -131,3 +132,9 @@ def relative(difference: ArrayLike, scale: ArrayLike) -> float:
 def _ratio_discount(rng: np.random.Generator) -> float:
     """γ̂ between 0.1 and 0.9999, even in the logarithm of 1 - γ̂."""
     return float(1.0 - 10.0 ** rng.uniform(-4.0, np.log10(0.9)))
+
+
+def _episodic(rng: np.random.Generator, *, single_start: bool) -> Case:
+    num_states, num_actions = int(rng.integers(3, 7)), int(rng.integers(2, 4))
+    problem = episodic(rng, num_states, num_actions, single_start=single_start)
+    return Case(problem, _ratio_discount(rng), 1, rng)
