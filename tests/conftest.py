@@ -121,6 +121,7 @@ def make_figure() -> dict[str, Any]:
         "claim": "Correcting beats d_μ <as it is>.",
         "paper": "All discounts but γ̂ = 0.9999 score more than the uncorrected agent.",
         "found": "Probability of beating no correction: 1.00 (1.00 to 1.00).",
+        "headline": {"value": "1.00 (1.00 to 1.00)", "what": "P(better)", "of": "corrected"},
         "verdict": "holds",
         "rule": "The interval must be above ½.",
         "command": "covshift reproduce figure-1-left --scale small --out out",

@@ -19,7 +19,7 @@ from covshift.experiments.experiment import find_experiments, named_experiment
 from covshift.experiments.frames.analysis import returns_so_far
 from covshift.experiments.ratio_scale.analysis import of_episodes, weigh
 from covshift.experiments.reproduction import local_engine, reproduce, run_name
-from covshift.experiments.results import judge
+from covshift.experiments.results import Results, judge
 from covshift.records import RunFolder
 from covshift.report.statistics import Estimate
 from covshift.runs import Episode, load_run
@@ -124,6 +124,16 @@ def test_shared_runs_are_run_once_and_reports_join(
     assert "mean ratio under the learned policy" in text
 
 
+def test_frames_of_several_seeds_are_shown_apart(place: Path) -> None:
+    main(["reproduce", "figure-5", "--scale", "smoke", "--seeds", "2", "--out", str(place)])
+    figure = json.loads((place / "frames" / "figure.json").read_text())
+    names = [f"MinAtar/Breakout-v1, seed {seed}" for seed in range(2)]
+    assert [row[0] for row in figure["table"]["rows"]] == names
+    assert [gallery["title"] for gallery in figure["galleries"]] == [
+        f"{name}: {title}" for name in names for title in ("Highest c", "Lowest c")
+    ]
+
+
 def test_masses_are_a_plain_sum_over_transitions(place: Path) -> None:
     main(["reproduce", "ratio_scale", "--scale", "smoke", "--out", str(place)])
     figure = json.loads((place / "ratio_scale" / "figure.json").read_text())
@@ -195,6 +205,32 @@ def test_a_failed_run_is_reported_and_nothing_is_lost(tmp_path: Path) -> None:
             command="",
             console=Console(),
         )
+
+
+def test_equal_scores_are_ties_and_each_game_has_its_own_improvement(tmp_path: Path) -> None:
+    """(0.1 + 0.2 + 0.3)/3 and (0.3 + 0.2 + 0.1)/3 differ in their last bit."""
+    experiment = named_experiment("figure-2")
+    games = experiment.games["small"]
+    ends: list[list[float]] = [[0.1, 0.2, 0.3], [1, 2, 4], [1, 2, 2], [1, 2, 3]]
+    corrected = dict(zip(games, ends, strict=True))
+    runs = {}
+    for game in games:
+        for arm in experiment.arms["small"]:
+            scores = [0.3, 0.2, 0.1] if game == games[0] else [3.0, 2.0, 1.0]
+            if arm.label == "corrected":
+                scores = corrected[game]
+            for seed in range(3):
+                folder = tmp_path / f"{game}-{arm.label}-{seed}".replace("/", "-")
+                folder.mkdir()
+                rows = [f"{update},{score}" for update, score in enumerate(scores)]
+                (folder / "metrics.csv").write_text("\n".join(["update,score", *rows]))
+                runs[game, arm.label, seed] = RunFolder(folder)
+    results = Results(experiment, "small", runs, {})
+    found = results.improvement_by_game("corrected", "no correction")
+    assert [estimate.value for estimate in found.values()] == [0.5, 1.0, 0.0, 0.5]
+    assert results.improvement("corrected", "no correction").value == 0.5
+    table = results.score_table("no correction")
+    assert [row[-1][:4] for row in table["rows"][-4:]] == ["0.50", "1.00", "0.00", "0.50"]
 
 
 def test_verdicts_follow_their_rule() -> None:

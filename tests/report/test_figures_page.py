@@ -335,6 +335,7 @@ def changed(figure: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
         ("differences", "none", "differences must be a list, but it is 'none'"),
         ("hashes", [], "hashes must be an object, but it is []"),
         ("alias", 3, "alias must be text, but it is 3"),
+        ("headline", "0.72", "headline must be an object, but it is '0.72'"),
     ],
 )
 def test_a_figure_that_breaks_the_contract_is_refused(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -71,9 +71,10 @@ class Results:
     def scores(self, label: str) -> NDArray[np.float64]:
         """Final scores of an arm, seeds × games.
 
-        Of a run that diverged it is the mean of the last evaluations that it came to.
+        Of a run that diverged it is the mean of the last evaluations that it came to. Rounded, so that equal scores are
+        ties in whatever order they were added.
         """
-        return np.array([self.endings(game, label, "score") for game in self.games]).T
+        return np.array([self.endings(game, label, "score") for game in self.games]).T.round(9)
 
     def endings(self, game: str, label: str, column: str) -> NDArray[np.float64]:
         """The mean of the last values of a column of the metrics, a number for each run of an arm in a game."""
@@ -86,9 +87,12 @@ class Results:
 
     def improvement(self, label: str, baseline: str) -> Estimate:
         """P(arm > baseline) over seeds and games, with its 95 % interval."""
-        return improvement_estimate(
-            self.scores(label), self.scores(baseline), np.random.default_rng(SEED)
-        )
+        return _improvement(self.scores(label), self.scores(baseline))
+
+    def improvement_by_game(self, label: str, baseline: str) -> dict[str, Estimate]:
+        """P(arm > baseline) over seeds, in each game."""
+        scores = zip(self.games, self.scores(label).T, self.scores(baseline).T, strict=True)
+        return {game: _improvement(ours, theirs) for game, ours, theirs in scores}
 
     def panel(
         self, game: str, column: str, y: str, labels: Sequence[str] | None = None
@@ -134,7 +138,7 @@ class Results:
         return panels
 
     def score_table(self, baseline: str) -> dict[str, Any]:
-        """Interquartile means of final scores and ratios in each game, and the improvement over the baseline."""
+        """Interquartile means of final scores and ratios, and the improvement over the baseline, in each game."""
         columns = [
             "arm",
             "game",
@@ -148,7 +152,7 @@ class Results:
         columns.append(f"P(better than {baseline})")
         rows = []
         for arm in self.arms:
-            better = "" if arm.label == baseline else say(self.improvement(arm.label, baseline))
+            better = self.improvement_by_game(arm.label, baseline)
             for game, scores in zip(self.games, self.scores(arm.label).T, strict=True):
                 middle, low, high = bootstrap_estimate(scores, np.random.default_rng(SEED))
                 diverged = sum(
@@ -162,7 +166,8 @@ class Results:
                 rows.append(
                     [
                         *(arm.label, game, f"{middle:.2f}", f"{low:.2f} to {high:.2f}"),
-                        *(str(len(scores)), str(diverged), *learned, better),
+                        *(str(len(scores)), str(diverged), *learned),
+                        "" if arm.label == baseline else say(better[game]),
                     ]
                 )
         return {"columns": columns, "rows": rows}
@@ -189,6 +194,10 @@ class Results:
         ]
 
 
+def _improvement(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> Estimate:
+    return improvement_estimate(ours, theirs, np.random.default_rng(SEED))
+
+
 def _ending(run: RunFolder, column: str) -> float:
     _, values = column_of(run, column)
     return float(values[-LAST:].mean()) if len(values) else np.nan
@@ -213,6 +222,16 @@ def judge(estimates: Sequence[Estimate], seeds: int) -> str:
     if seeds >= FEWEST_SEEDS and any(estimate.high < 0.5 for estimate in estimates):
         return "does not hold"
     return "not enough data"
+
+
+def headline(value: Estimate, what: str, of: str) -> dict[str, str]:
+    """The number by which a verdict stands or falls, for the report's summary."""
+    return {"value": say(value), "what": what, "of": of}
+
+
+def weakest(better: Mapping[str, Estimate]) -> str:
+    """The arm whose improvement is the least sure."""
+    return min(better, key=lambda label: (better[label].low, better[label].value))
 
 
 def say(estimate: Estimate) -> str:

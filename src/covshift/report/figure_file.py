@@ -104,6 +104,7 @@ FIGURE = {
     "claim": _text,
     "paper": _text,
     "found": _text,
+    "headline": {"value": _text, "what": _text, "of": _text},
     "verdict": _one_of(*VERDICTS),
     "rule": _text,
     "command": _text,

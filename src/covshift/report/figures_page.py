@@ -13,9 +13,6 @@ from covshift.report.page import render
 from covshift.report.plain_runs import describe_runs
 from covshift.version import __version__
 
-_COUNTS = ("runs", "seeds", "diverged")
-"""Columns of a figure's table that say how much it rests on, not what it found."""
-
 
 def render_report(figures: Sequence[Figure], runs: Sequence[RunFolder] = ()) -> str:
     """One HTML file that loads nothing: figures, and runs that no figure names.
@@ -32,7 +29,6 @@ def render_report(figures: Sequence[Figure], runs: Sequence[RunFolder] = ()) -> 
     shown = [
         figure
         | {
-            "number": _headline(figure["table"]),
             "curves": _curves(figure["panels"]),
             "bars": _bars(figure["histograms"]),
             "broken": _broken(figure["invariants"]),
@@ -53,16 +49,6 @@ def render_report(figures: Sequence[Figure], runs: Sequence[RunFolder] = ()) -> 
         },
         version=__version__,
     )
-
-
-def _headline(table: dict[str, Any]) -> dict[str, str] | None:
-    """One number for the summary: the last column that is more than a count, in the first row that fills it."""
-    columns = [k for k, name in enumerate(table["columns"]) if k and name not in _COUNTS]
-    for column in columns[-1:]:
-        for row in table["rows"]:
-            if row[column]:
-                return {"of": row[0], "what": table["columns"][column], "value": row[column]}
-    return None
 
 
 def _curves(panels: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

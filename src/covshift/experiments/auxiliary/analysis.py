@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from covshift.experiments.results import Results, judge, say
+from covshift.experiments.results import Results, headline, judge, say, weakest
 from covshift.report.statistics import interquartile_mean
 
 BASELINE = "no correction"
@@ -23,10 +23,12 @@ def analyze(results: Results) -> dict[str, Any]:
             {"label": f"{CORRECTED}, at the end", "y": float(interquartile_mean(scores))},
         ]
         panels.append(panel)
+    worst = weakest(against)
     said = "; ".join(f"{label}: {say(estimate)}" for label, estimate in against.items())
     return {
         "verdict": judge(list(against.values()), results.seeds),
         "found": f"Probability that the corrected agent beats each arm: {said}.",
+        "headline": headline(against[worst], f"P(better than {worst}), all games", CORRECTED),
         "table": results.score_table(BASELINE),
         "panels": panels,
     }

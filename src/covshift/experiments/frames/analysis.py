@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from covshift.data.store import Store
-from covshift.experiments.results import SEED, Results
+from covshift.experiments.results import SEED, Results, headline
 from covshift.report.pictures import picture_uri
+from covshift.report.statistics import Estimate
 from covshift.runs import load_run
 
 ARM = "corrected"
@@ -18,10 +19,10 @@ SHOWN = 50
 
 
 def analyze(results: Results) -> dict[str, Any]:
-    """Galleries and histograms of every game."""
+    """Galleries and histograms of every game, of each run where there are several."""
     galleries, histograms, rows, differences = [], [], [], []
-    for game in results.games:
-        (run,) = results.of(game, ARM)
+    for (game, _, seed), run in results.runs.items():
+        name = f"{game}, seed {seed}" if results.seeds > 1 else game
         store = Store.open(results.data[game])
         states, ratio = rank(store, run.path, STATES[results.scale])
         returns = returns_so_far(store)[states]
@@ -30,7 +31,7 @@ def analyze(results: Results) -> dict[str, Any]:
         for title, places in (("Highest c", high), ("Lowest c", low)):
             galleries.append(
                 {
-                    "title": f"{game}: {title}",
+                    "title": f"{name}: {title}",
                     "text": f"{len(places)} of {len(states):,} states of the random policy's data.",
                     "frames": [
                         {"ratio": float(c), "uri": picture_uri(_newest(state, store.stack), 84)}
@@ -43,7 +44,7 @@ def analyze(results: Results) -> dict[str, Any]:
         counts, edges = np.histogram(ratio, bins=60)
         histograms.append(
             {
-                "title": game,
+                "title": name,
                 "x": "c(s)",
                 "edges": edges.tolist(),
                 "counts": counts.tolist(),
@@ -56,22 +57,25 @@ def analyze(results: Results) -> dict[str, Any]:
             for _ in range(2000)
         ]
         interval = np.percentile(draws, [2.5, 97.5])
-        differences.append(interval)
+        difference = float(returns[high].mean() - returns[low].mean())
+        differences.append(Estimate(difference, *interval.tolist()))
         rows.append(
             [
-                *(game, f"{returns[high].mean():.2f}", f"{returns[low].mean():.2f}"),
+                *(name, f"{returns[high].mean():.2f}", f"{returns[low].mean():.2f}"),
                 f"{interval[0]:.2f} to {interval[1]:.2f}",
             ]
         )
     verdict = "not enough data"
-    if all(low > 0 for low, _ in differences):
+    if all(difference.low > 0 for difference in differences):
         verdict = "holds"
-    elif all(high < 0 for _, high in differences):
+    elif all(difference.high < 0 for difference in differences):
         verdict = "does not hold"
+    worst = min(range(len(rows)), key=lambda place: differences[place].low)
     said = "; ".join(f"{row[0]}: {row[1]} against {row[2]}" for row in rows)
     return {
         "verdict": verdict,
         "found": f"Mean return so far of the highest against the lowest: {said}.",
+        "headline": headline(differences[worst], "difference in return so far", rows[worst][0]),
         "table": {
             "columns": ["game", "return so far, highest c", "lowest c", "difference, 95 %"],
             "rows": rows,

@@ -15,7 +15,7 @@ EXPERIMENT = Experiment(
     rule=(
         "Of up to 100 000 states of the data the 50 highest and the 50 lowest by c are taken. The claim holds if in "
         "every game the mean return so far of the former is larger, with a 95 % bootstrap interval of the difference "
-        "above 0; it does not hold if it is smaller in every game; else the data do not say."
+        "above 0; it does not hold if it is smaller in every game, with such an interval below 0; else the data do not say."
     ),
     games=ALL_GAMES,
     arms=every_scale((Arm(ARM, "c51-corrected"),)),

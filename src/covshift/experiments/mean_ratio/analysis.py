@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from covshift.data.store import Store
-from covshift.experiments.results import FEWEST_SEEDS, SEED, Results, say
+from covshift.experiments.results import FEWEST_SEEDS, SEED, Results, headline, say
 from covshift.records import possible_means
 from covshift.report.statistics import bootstrap_estimate, interquartile_mean
 
@@ -38,6 +38,7 @@ def analyze(results: Results) -> dict[str, Any]:
     return {
         "verdict": verdict,
         "found": f"E_π[c] at the end: {said}.",
+        "headline": headline(ends[-1], "E_π[c]", results.arms[-1].label),
         "table": {
             "columns": ["arm", "E_π[c]", "E_μ[c]", "largest possible", "E_π[c]/E_μ[c]", "runs"],
             "rows": rows,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from covshift.experiments.results import FEWEST_SEEDS, Results, say
+from covshift.experiments.results import FEWEST_SEEDS, Results, headline, say
 
 BASELINE = "no correction"
 
@@ -22,10 +22,11 @@ def analyze(results: Results) -> dict[str, Any]:
         label: sum(run.status()["status"] == "diverged" for run in results.of(game, label))
         for label in weights
     }
-    small = [better[label] for label, weight in weights.items() if 0 < weight <= 0.01]
+    small = {label: better[label] for label, weight in weights.items() if 0 < weight <= 0.01}
+    best = max(small, key=lambda label: (small[label].low, small[label].value))
     largest = max(weights, key=weights.__getitem__)
-    helps = any(estimate.low > 0.5 for estimate in small)
-    harms = all(estimate.high < 0.5 for estimate in small)
+    helps = any(estimate.low > 0.5 for estimate in small.values())
+    harms = all(estimate.high < 0.5 for estimate in small.values())
     verdict = "not enough data"
     enough = results.seeds >= FEWEST_SEEDS
     if enough and helps and diverged[largest]:
@@ -40,6 +41,7 @@ def analyze(results: Results) -> dict[str, Any]:
     return {
         "verdict": verdict,
         "found": f"Probability of beating no correction, and runs that diverged: {said}.",
+        "headline": headline(small[best], f"P(better than {BASELINE})", best),
         "table": results.score_table(BASELINE),
         "panels": [
             *results.score_panels(),

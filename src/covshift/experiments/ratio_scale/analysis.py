@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from covshift.data.store import Store
-from covshift.experiments.results import FEWEST_SEEDS, SEED, Results, say
+from covshift.experiments.results import FEWEST_SEEDS, SEED, Results, headline, say
 from covshift.records import RunFolder, possible_means
 from covshift.report.statistics import bootstrap_estimate
 from covshift.runs import load_run, roll_out
@@ -73,6 +73,7 @@ def analyze(results: Results) -> dict[str, Any]:
     return {
         "verdict": verdict,
         "found": f"E_μ[max(c, 0)] at the end, where policies have {low:.2f} to {bound:.1f}: {said}.",
+        "headline": headline(clipped, f"E_μ[max(c, 0)], of at most {bound:.1f}", BASELINE),
         "table": {"columns": columns, "rows": rows},
         "panels": [*results.score_panels(), panel],
     }

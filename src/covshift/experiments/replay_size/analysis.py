@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from covshift.experiments.results import Results, judge, say
+from covshift.experiments.results import Results, headline, judge, say
 
 FULL = "all data"
 
@@ -17,6 +17,7 @@ def analyze(results: Results) -> dict[str, Any]:
     return {
         "verdict": judge([better], results.seeds),
         "found": f"P(all data beat a part) = {say(better)}.",
+        "headline": headline(better, "P(better than a part)", FULL),
         "table": results.score_table(FULL),
         "panels": [
             *results.score_panels(),

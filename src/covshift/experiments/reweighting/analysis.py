@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from covshift.experiments.results import Results, judge, say
+from covshift.experiments.results import Results, headline, judge, say
 
 BASELINE = "reweight"
 RESAMPLED = "resample (paper)"
@@ -16,6 +16,7 @@ def analyze(results: Results) -> dict[str, Any]:
     return {
         "verdict": judge([better], results.seeds),
         "found": f"P(resampling beats reweighting) = {say(better)}.",
+        "headline": headline(better, f"P(better than {BASELINE})", RESAMPLED),
         "table": results.score_table(BASELINE),
         "panels": results.score_panels(),
     }

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from covshift.experiments.results import FEWEST_SEEDS, Results, say
+from covshift.experiments.results import FEWEST_SEEDS, Results, headline, say
 
 BASELINE = "uniform (paper)"
 
@@ -36,6 +36,7 @@ def analyze(results: Results) -> dict[str, Any]:
     return {
         "verdict": verdict,
         "found": f"{said}. P(1/c beats uniform) = {say(better)}.",
+        "headline": headline(better, f"P(better than {BASELINE})", "1/c"),
         "table": results.score_table(BASELINE),
         "panels": [
             *results.score_panels(),

@@ -14,8 +14,8 @@ EXPERIMENT = Experiment(
         "learned from is left open. B1 proves a contraction under 1/c, with exact weights and features."
     ),
     rule=RULE
-    + "Unstable means that a run diverged or that its squared ratio error ends more than twice as high as uniform's. "
-    "The claim holds if prioritized is unstable, 1/c is not, and the interval of 1/c against uniform reaches ½ or "
+    + "Unstable means that a run diverged or that the median squared ratio error over seeds ends more than twice as high "
+    "as uniform's. The claim holds if prioritized is unstable, 1/c is not, and the interval of 1/c against uniform reaches ½ or "
     "more; it does not hold if prioritized is stable or 1/c is unstable.",
     games=ONE_GAME,
     arms=every_scale(
