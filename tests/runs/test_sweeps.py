@@ -2,6 +2,9 @@
 
 import os
 import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,7 @@ from covshift.config.presets import make_config
 from covshift.config.training import RuntimeOptions
 from covshift.data.collection import Request, collect
 from covshift.errors import InputError
-from covshift.records import RunFolder
+from covshift.records import RunFolder, find_runs
 from covshift.runs.cluster import run_on_ray
 from covshift.runs.launch import begin, go_on
 from covshift.runs.sweeps import Job, Sweep
@@ -114,6 +117,44 @@ def test_ctrl_c_lets_workers_save(tmp_path: Path, data: str) -> None:
     assert jobs[0].status == "interrupted"
 
 
+def test_what_another_process_is_at_is_waited_for(tmp_path: Path, data: str) -> None:
+    """A second sweep over the same runs neither gives them up nor runs them twice."""
+    jobs = jobs_of(tmp_path, data, 20, seeds=2)
+    trainer = begin(RunFolder(jobs[0].folder), jobs[0].config, data, RUNTIME, lambda _: None)
+    polls: list[int] = []
+
+    def watch(sweep: Sweep) -> None:
+        polls.append(1)
+        if len(polls) == 4:
+            assert 0 not in sweep.tries
+            run_to_end(trainer, lambda update, row: None)
+
+    sweep = Sweep(jobs)
+    sweep.run(2, RUNTIME, watch)
+    assert sweep.failed == {}
+    assert sweep.tries == {1: 1}
+    assert [job.status for job in jobs] == ["finished"] * 2
+
+
+def test_a_sweep_that_is_ended_lets_its_runs_save(tmp_path: Path) -> None:
+    """As a scheduler ends a job: no run is left behind, and none loses an update."""
+    command = ["reproduce", "figure-4", "--scale", "smoke", "--out", str(tmp_path)]
+    sweep = subprocess.Popen([sys.executable, "-m", "covshift", *command], stderr=subprocess.PIPE)
+    begun: list[RunFolder] = []
+    while not begun:
+        assert sweep.poll() is None
+        time.sleep(0.1)
+        begun = [run for run in find_runs(tmp_path) if run.status()["status"] == "running"]
+    sweep.send_signal(signal.SIGTERM)
+    _, said = sweep.communicate(timeout=120)
+    assert sweep.returncode == 130
+    assert said == (
+        b"covshift: interrupted; what was finished is kept, and the same command goes on\n"
+    )
+    assert [run.status()["status"] for run in begun] == ["interrupted"] * len(begun)
+    assert not any(run.is_held() for run in begun)
+
+
 def test_one_process_a_run(tmp_path: Path, data: str) -> None:
     (job,) = jobs_of(tmp_path, data, 20, seeds=1)
     trainer = begin(RunFolder(job.folder), job.config, data, RUNTIME, lambda _: None)
@@ -121,6 +162,23 @@ def test_one_process_a_run(tmp_path: Path, data: str) -> None:
         go_on(RunFolder(job.folder), RUNTIME, lambda _: None)
     trainer.close()
     go_on(RunFolder(job.folder), RUNTIME, lambda _: None).close()
+
+
+def test_ctrl_c_lets_ray_tasks_save(
+    tmp_path: Path, data: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Run folders are given relative to a directory that Ray's workers do not have."""
+    pytest.importorskip("ray")
+    (job,) = jobs_of(Path("runs"), data, 100_000, seeds=1)
+    monkeypatch.chdir(tmp_path)
+
+    def watch(running: list[int]) -> None:
+        if job.status == "running":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_on_ray([job], RUNTIME, watch, address=None)
+    assert job.status == "interrupted"
 
 
 def test_a_lost_ray_node_loses_nothing(tmp_path: Path, data: str) -> None:

@@ -78,10 +78,11 @@ PRESETS = ["c51", "c51-corrected", "c51-dual", "c51-auxiliary-td-priority", "c51
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_resume_is_exact(tmp_path: Path, data: str, preset: str) -> None:
-    """40 updates equal 13 + 14 + 13, whatever was due in between."""
+    """40 updates equal 0 + 13 + 14 + 13, whatever was due in between; the row of update 0 is written once."""
     config = config_of(preset)
     finish(start(tmp_path / "whole", config, data))
-    interrupt_at(start(tmp_path / "parts", config, data), 13)
+    interrupt_at(start(tmp_path / "parts", config, data), 0)
+    interrupt_at(go_on(RunFolder(tmp_path / "parts"), None, lambda _: None), 13)
     assert RunFolder(tmp_path / "parts").status() == {"status": "interrupted", "update": 13}
     interrupt_at(go_on(RunFolder(tmp_path / "parts"), None, lambda _: None), 27)
     finish(go_on(RunFolder(tmp_path / "parts"), None, lambda _: None))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -35,7 +36,10 @@ covshift --version prints the version. The documentation is in docs/, the README
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs one command; bad input ends with one sentence and status 2."""
+    """Runs one command; bad input ends with one sentence and status 2, SIGTERM and a closed terminal are as Ctrl-C."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL:  # nohup ignores the latter.
+            signal.signal(number, signal.default_int_handler)
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given == ["--version"]:
         print(f"covshift {__version__}")

@@ -27,22 +27,20 @@ class Experiments:
     def run(self) -> None:
         """A line an experiment."""
         from rich.console import Console
+        from rich.text import Text
 
         from covshift.experiments.experiment import find_experiments
 
         console = Console()
-        for name, experiment in find_experiments().items():
-            known = ", ".join((*experiment.aliases, name))
+        lines = [
+            (", ".join((*experiment.aliases, name)), experiment.claim, experiment.cost(self.scale))
+            for name, experiment in find_experiments().items()
+        ]
+        for known, claim, cost in (*lines, STUDY):
             if console.is_terminal:
-                console.print(f"[bold]{known}[/bold]")
-                console.print(f"  {experiment.claim}\n  [dim]{experiment.cost(self.scale)}[/dim]")
+                console.print(Text.assemble((known, "bold"), f"\n  {claim}\n  ", (cost, "dim")))
             else:
-                print(f"{known} · {experiment.claim} · {experiment.cost(self.scale)}")
-        known, claim, cost = STUDY
-        if console.is_terminal:
-            console.print(f"[bold]{known}[/bold]\n  {claim}\n  [dim]{cost}[/dim]")
-        else:
-            print(f"{known} · {claim} · {cost}")
+                print(f"{known} · {claim} · {cost}")
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,9 @@ def reproduce(
     }
     failed = _run(list(jobs.values()), engine, console)
     for job, reason in failed:
-        console.print(f"{job.folder} failed twice: {reason}", highlight=False, soft_wrap=True)
+        console.print(
+            f"{job.folder} failed twice: {reason}", highlight=False, markup=False, soft_wrap=True
+        )
     runs = {key: RunFolder(job.folder) for key, job in jobs.items() if job.is_over}
     if len(runs) < len(jobs):
         raise InputError(
@@ -128,7 +130,9 @@ def ray_engine(address: str | None) -> Engine:
 
 def _dataset(config: TrainConfig, out: Path, console: Console) -> Path:
     def collecting(collector: Collector, folder: Path) -> None:
-        console.print(f"Collecting {collector.request.env} into {folder}", highlight=False)
+        console.print(
+            f"Collecting {collector.request.env} into {folder}", highlight=False, markup=False
+        )
         with counter(console, "transitions", collector.request.transitions) as advance:
             collector.collect(progress=advance)
 

@@ -94,6 +94,9 @@ class MetricsFile:
     Args:
         path: the file.
         size: bytes that are kept of it; the rest is of after the checkpoint that a run goes on from.
+
+    Attributes:
+        is_empty: whether there is no row yet.
     """
 
     def __init__(self, path: Path, size: int = 0) -> None:
@@ -102,14 +105,17 @@ class MetricsFile:
             raise InputError(f"{path} is shorter than its checkpoint says: {size} bytes are needed")
         self._file.truncate(size)
         self._file.seek(size)
+        head = (",".join(COLUMNS) + "\r\n").encode()
         if size == 0:
-            self._file.write((",".join(COLUMNS) + "\r\n").encode())
+            self._file.write(head)
+        self.is_empty = size <= len(head)
 
     def write(self, row: Row) -> None:
         """Adds a row, and hands it to the disk."""
         text = io.StringIO()
         csv.DictWriter(text, list(COLUMNS), restval="").writerow(row)
         self._file.write(text.getvalue().encode())
+        self.is_empty = False
         self._file.flush()
         os.fsync(self._file.fileno())
 

@@ -122,6 +122,14 @@ class RunFolder:
             ) from error
         return file
 
+    def is_held(self) -> bool:
+        """Whether a process is at the run."""
+        try:
+            self.lock().close()
+        except InputError:
+            return True
+        return False
+
     def write_status(self, status: str, update: int, reason: str = "") -> None:
         """Says where the run stands."""
         write_json(

@@ -21,6 +21,7 @@ from covshift.runs.training import run_to_end
 
 _POLL_SECONDS = 0.5
 _RETRIES = 3
+_SAVE_SECONDS = 60
 
 
 def run_on_ray(
@@ -32,7 +33,7 @@ def run_on_ray(
     cpus: float = 1.0,
     gpus: float = 0.0,
 ) -> dict[int, str]:
-    """Runs all jobs as Ray tasks; returns those that failed, with what they said.
+    """Runs all jobs as Ray tasks; returns those that failed, with what they said. Ctrl-C lets those under way save.
 
     Args:
         jobs: the runs.
@@ -58,11 +59,14 @@ def run_on_ray(
         ray.init(
             address=address, log_to_driver=False, include_dashboard=False, logging_level="ERROR"
         )
+    failed: dict[int, str] = {}
+    waiting: dict[Any, int] = {}
     try:
         # A run that fails by itself is tried once more by us; a lost node is Ray's to retry.
         task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=_RETRIES)(resume)
-        failed: dict[int, str] = {}
-        waiting = {task.remote(str(job.folder)): place for place, job in enumerate(jobs)}
+        # A worker's working directory is not ours.
+        folders = [str(job.folder.resolve()) for job in jobs]
+        waiting |= {task.remote(folder): place for place, folder in enumerate(folders)}
         tries = dict.fromkeys(range(len(jobs)), 1)
         while waiting:
             watch(list(waiting.values()))
@@ -74,11 +78,16 @@ def run_on_ray(
                     continue
                 if tries[place] < 2:
                     tries[place] += 1
-                    waiting[task.remote(str(jobs[place].folder))] = place
+                    waiting[task.remote(folders[place])] = place
                 else:
                     failed[place] = reason
         watch([])
         return failed
+    except KeyboardInterrupt:
+        for reference in waiting:
+            ray.cancel(reference)
+        ray.wait(list(waiting), num_returns=len(waiting), timeout=_SAVE_SECONDS)
+        raise
     finally:
         if ours:
             ray.shutdown()
@@ -88,7 +97,8 @@ def _outcome(ray: Any, reference: Any) -> str:
     try:
         return str(ray.get(reference))
     except ray.exceptions.RayError as error:
-        return str(error).splitlines()[0]
+        cause = getattr(error, "cause", None) or error
+        return f"{type(cause).__name__}: {cause}".splitlines()[0]
 
 
 def resume(folder: str) -> str:

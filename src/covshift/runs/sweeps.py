@@ -1,7 +1,7 @@
 """Many independent runs on one machine: a process each, a few at a time.
 
 What runs is `covshift resume RUN`, so that a sweep that was killed goes on like any run: finished runs are passed
-over, interrupted ones go on, and one that fails is tried once more.
+over, interrupted ones go on, one that fails is tried once more, and one that another process is at is waited for.
 """
 
 from __future__ import annotations
@@ -96,8 +96,12 @@ class Sweep:
             for place, job in enumerate(self.jobs)
             if place not in self.running and place not in self.failed and not job.is_over
         ]
-        for place in waiting[: max(0, workers - len(self.running))]:
+        for place in waiting:
             folder = self.jobs[place].folder
+            if len(self.running) == workers:
+                break
+            if RunFolder(folder).is_held():  # By another sweep: looked at again later.
+                continue
             with (folder / LOG).open("ab") as log:
                 self.running[place] = subprocess.Popen(
                     [sys.executable, "-m", "covshift", "resume", str(folder)],

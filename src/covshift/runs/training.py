@@ -88,7 +88,7 @@ class Trainer:
             Diverged: the run ends there, with its status written and the last good checkpoint kept.
         """
         fit = self.config.optimization
-        if self.update == 0:
+        if self.metrics.is_empty:
             yield Tick(0, self._log())
         while self.update < fit.num_updates:
             try:
@@ -335,23 +335,29 @@ def run_to_end(
 
 @contextmanager
 def _interrupts() -> Iterator[list[int]]:
-    """A list that Ctrl-C puts something into; the second one interrupts at once."""
+    """A list that Ctrl-C, SIGTERM and a closed terminal put something into; the second of a kind interrupts at once."""
     asked: list[int] = []
 
     def note(number: int, frame: object) -> None:
-        if asked:
+        if number in asked:
             raise KeyboardInterrupt
         asked.append(number)
 
+    kinds = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # As under nohup.
+        kinds.append(signal.SIGHUP)
+    before = {}
     try:
-        before = signal.signal(signal.SIGINT, note)
+        for number in kinds:
+            before[number] = signal.signal(number, note)
     except ValueError:  # Not the main thread, where no signal arrives.
         yield asked
         return
     try:
         yield asked
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @final
