@@ -74,6 +74,17 @@ def test_arms_are_the_papers() -> None:
         if c.preset == "c51-corrected"
     ]
     assert {(c.ratio.ratio_discount, c.ratio.ratio_loss_weight) for c in line} == {(0.999, 0.002)}
+    lengths = {
+        name: {
+            c.optimization.num_updates for c in named_experiment(name).configs("paper", 1).values()
+        }
+        for name in ALIASES
+    }
+    # 250 000 agent steps are an iteration, 4 of them an update.
+    assert {name for name, found in lengths.items() if found == {50 * 250_000 // 4}} == {
+        *("figure-3", "figure-5", "figure-7", "figure-8")
+    }
+    assert lengths["figure-1-left"] == lengths["figure-2"] == {150 * 250_000 // 4}
     weights = named_experiment("figure-1-right").configs("paper", 1).values()
     assert sorted(c.ratio.normalization_weight for c in weights if c.preset != "c51") == [
         0,

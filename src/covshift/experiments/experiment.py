@@ -6,7 +6,7 @@ import difflib
 import importlib
 import pkgutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, final
 
@@ -43,6 +43,10 @@ ALL_GAMES = {"paper": ATARI, "small": MINATAR, "smoke": ("MinAtar/Breakout-v1",)
 
 UPDATES_PER_SECOND = {"paper": 20.0, "small": 200.0, "smoke": 20.0}
 """Corrected updates a second of one run on a core, roughly; see `benchmarks/update.py`."""
+
+
+UPDATES_PER_ITERATION = 62_500
+"""An iteration of the paper is 250 000 agent steps."""
 
 
 @final
@@ -105,8 +109,9 @@ class Experiment:
 
     def cost(self, scale: str) -> str:
         """How long it takes, roughly, on two cores."""
-        runs = len(self.games[scale]) * len(self.arms[scale]) * self.seeds[scale]
-        updates = make_config("", scale=scale).optimization.num_updates
+        configs = self.configs(scale, self.seeds[scale]).values()
+        (updates,) = {config.optimization.num_updates for config in configs}
+        runs = len(configs)
         hours = runs * updates / UPDATES_PER_SECOND[scale] / 2 / 3600
         took = f"{hours:,.1f} h" if hours >= 0.1 else f"{60 * hours:.0f} min"
         return f"{runs} runs of {updates:,} updates, about {took} on two cores"
@@ -145,9 +150,11 @@ def named_experiment(name: str) -> Experiment:
     return by_name[name]
 
 
-def every_scale(arms: tuple[Arm, ...]) -> dict[str, tuple[Arm, ...]]:
-    """The same arms at every scale."""
-    return dict.fromkeys(("paper", "small", "smoke"), arms)
+def every_scale(arms: tuple[Arm, ...], iterations: int = 150) -> dict[str, tuple[Arm, ...]]:
+    """The same arms at every scale, at the paper's for so many iterations."""
+    length = {"num_updates": iterations * UPDATES_PER_ITERATION}
+    at_paper = tuple(replace(arm, leaves={**arm.leaves, **length}) for arm in arms)
+    return {"paper": at_paper, "small": arms, "smoke": arms}
 
 
 def _path(name: str) -> Any:

@@ -28,7 +28,8 @@ EXPERIMENT = Experiment(
                 "c51-corrected",
                 {"ratio_discount": 0.999, "ratio_loss_weight": 0.002},
             ),
-        )
+        ),
+        iterations=50,
     ),
     seeds={"paper": 3, "small": 3, "smoke": 1},
     analyze=analyze,

@@ -33,5 +33,6 @@ EXPERIMENT = Experiment(
     differences=(
         "The paper's own semantics, target 1 at initial states and a mean of 1, cannot both hold.",
         "The weights are ours: the paper does not print them.",
+        "η = 0.002, as captioned; the text's 0.02 is a variant of Figure 1, left, alone.",
     ),
 )
