@@ -22,6 +22,7 @@ from covshift.learners.deep import Diverged
 from covshift.records import COLUMNS, RunFolder, find_runs
 from covshift.runs import load_run
 from covshift.runs.checkpoints import read_checkpoint
+from covshift.runs.feeds import dataset_request
 from covshift.runs.launch import begin, go_on, pick_device
 from covshift.runs.training import Interrupted, Trainer, run_to_end
 
@@ -88,6 +89,18 @@ def test_resume_is_exact(tmp_path: Path, data: str, preset: str) -> None:
     finish(go_on(RunFolder(tmp_path / "parts"), None, lambda _: None))
     assert_same(tmp_path / "whole", tmp_path / "parts")
     assert RunFolder(tmp_path / "parts").status() == {"status": "finished", "update": 40}
+
+
+def test_resume_is_exact_on_frames(tmp_path: Path) -> None:
+    """The convolutions' weights lie channels last in memory, a checkpoint's numbers do not."""
+    small = {"transitions": 200, "window": 200, "num_updates": 4, "batch_size": 4}
+    played = {"evaluation_episodes": 1, "ratio_episodes": 1, "episode_cap": 40, "frame_size": 36}
+    config = make_config("ALE/Pong-v5", scale="smoke", **small, **played)
+    data = collect(dataset_request(config), tmp_path / "data", progress=lambda _: None)
+    finish(start(tmp_path / "whole", config, str(data)))
+    interrupt_at(start(tmp_path / "parts", config, str(data)), 2)
+    finish(go_on(RunFolder(tmp_path / "parts"), None, lambda _: None))
+    assert_same(tmp_path / "whole", tmp_path / "parts")
 
 
 @pytest.mark.parametrize("preset", ["c51-corrected", "c51-td-priority"])

@@ -284,6 +284,11 @@ class Trainer:
             slots.setdefault(int(index), {})[slot] = value
         groups = learner.optimizer.state_dict()["param_groups"]
         learner.optimizer.load_state_dict({"state": slots, "param_groups": groups})
+        # The fused step walks memory as it lies, so that moments must lie as their weights do.
+        for weight, moments in learner.optimizer.state.items():
+            for slot, value in moments.items():
+                if value.shape == weight.shape:
+                    moments[slot] = torch.empty_like(weight).copy_(value)
         learner.ratio_loss.mean_weight = state["mean_weight"]
         self._new_priority = float(state["new_priority"])
         self._sums += torch.tensor(state["sums"], dtype=torch.float64, device=learner.device)
