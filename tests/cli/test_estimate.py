@@ -57,6 +57,23 @@ def test_value(walk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert (tmp_path / "values.csv").read_text().count("\n") == 4
 
 
+def test_features_of_ones_own_lie_in_the_working_directory(walk: Path, tmp_path: Path) -> None:
+    """Run as a command is: pytest's own path would find the module anyway."""
+    (tmp_path / "mine.py").write_text("import numpy as np\nphi = lambda s: s.astype(float)\n")
+    made = subprocess.run(
+        [
+            *(str(Path(sys.executable).with_name("covshift")), "estimate", "ratio"),
+            *(str(walk / "data"), "--policy", "uniform", "--features", "mine:phi", "--out", "out"),
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert made.returncode == 0, made.stderr
+    assert (tmp_path / "out" / "estimate.json").is_file()
+
+
 def test_few_trajectories_are_noted_in_a_sentence_beside_the_results(
     walk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,11 +1,16 @@
+import fcntl
 import hashlib
 import json
+import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
+from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -243,7 +248,13 @@ def test_any_gymnasium_id_works(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (["ALE/Pongg-v5"], "there is no environment 'ALE/Pongg-v5'; did you mean ALE/Pong-v5"),
+        (["covshift/Broken-v0"], "covshift/Broken-v0 cannot be made: No module named 'box'"),
         (["Pendulum-v1"], "but Discrete(n) is needed"),
+        (["CartPole-v1", "--policy", "file:many.npz"], "many.npz must hold one array of numbers"),
+        (
+            ["CartPole-v1", "--policy", "file:empty.npy"],
+            "the policy file empty.npy cannot be read: ",
+        ),
         (["CartPole-v1", "--policy", "best"], "'best' is no policy; say uniform | file:P.npy"),
         (["CartPole-v1", "--policy", "file:none.npy"], "the policy file none.npy cannot be read"),
         (["CartPole-v1", "--policy", "run:x,epsilon=0.1"], "x is no run: it has no config.json"),
@@ -252,8 +263,23 @@ def test_any_gymnasium_id_works(tmp_path: Path) -> None:
     ],
 )
 def test_bad_requests_are_one_sentence(
-    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    def broken(**options: Any) -> Any:
+        raise gymnasium.error.DependencyNotInstalled("No module named 'box'")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(
+        gymnasium.registry,
+        "covshift/Broken-v0",
+        gymnasium.envs.registration.EnvSpec("covshift/Broken-v0", entry_point=broken),
+    )
+    np.savez("many.npz", a=np.eye(2), b=np.eye(2))
+    Path("empty.npy").touch()
     if "--transitions" not in arguments:
         arguments = [*arguments, "--transitions", "10"]
     with pytest.raises(SystemExit) as stop:
@@ -263,6 +289,21 @@ def test_bad_requests_are_one_sentence(
     assert message in error
     assert error.count("\n") == 1
     assert not (tmp_path / "x").exists()
+
+
+def test_a_second_collection_of_the_same_waits(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    handle = os.open(tmp_path / "a", os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    second = threading.Thread(target=run, args=(WALK, tmp_path / "a"))
+    second.start()
+    second.join(0.5)
+    assert second.is_alive()
+    assert not list((tmp_path / "a").glob("shard-*"))
+    os.close(handle)
+    second.join()
+    run(WALK, tmp_path / "b")
+    assert digest(tmp_path / "a") == digest(tmp_path / "b")
 
 
 def test_a_folder_of_another_make_is_left_alone(tmp_path: Path) -> None:

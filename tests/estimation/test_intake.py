@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from gymnasium import spaces
 
 from covshift.data.collection import Request, collect
 from covshift.data.exchange import export_minari
@@ -17,6 +18,7 @@ from covshift.estimation import (
     Trajectory,
     as_logs,
     estimate_ratio,
+    evaluate_policy,
     from_arrays,
     from_frame,
     from_trajectories,
@@ -143,6 +145,57 @@ def test_a_dataset_and_minari_give_the_same(
     assert_same(as_logs("minari:test/walk-v0"), logs)
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning:minari")
+def test_minari_without_mu_takes_the_behavior_that_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    minari = pytest.importorskip("minari")
+    from minari.data_collector import EpisodeBuffer
+
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+
+    def create(name: str, space: Any, observations: Any) -> None:
+        buffers = [
+            EpisodeBuffer(
+                id=0, observations=observations, actions=np.array([0, 1]), rewards=np.ones(2),
+                terminations=np.array([False, True]), truncations=np.zeros(2, dtype=bool),
+            )
+        ]  # fmt: skip
+        minari.create_dataset_from_buffers(
+            name, buffer=buffers, observation_space=space, action_space=spaces.Discrete(2)
+        )
+
+    box = spaces.Box(-1, 1, (2,), np.float32)
+    create("test/plain-v0", box, np.zeros((3, 2), dtype=np.float32))
+    logs = as_logs("minari:test/plain-v0")
+    assert logs.mu is None
+    with pytest.raises(InputError, match="μ"):
+        evaluate_policy(logs, "uniform", estimator="mis", interval=None)
+    found = evaluate_policy(
+        "minari:test/plain-v0", "uniform", behavior="uniform", discount=0.5, interval=None,
+        estimator="pdis",
+    )  # fmt: skip
+    assert found.value == pytest.approx(1.5)
+    create("test/dict-v0", spaces.Dict({"x": box}), {"x": np.zeros((3, 2), dtype=np.float32)})
+    with pytest.raises(InputError, match="arrays of one shape are needed"):
+        as_logs("minari:test/dict-v0")
+
+
+def test_large_states_are_read_few_at_a_time_and_too_many_features_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    states = np.arange(40.0).reshape(4, 10)
+    logs = from_arrays(states, [0, 1, 0, 1], np.ones(4), states, [False] * 4, mu=[0.5] * 4)
+    monkeypatch.setattr("covshift.estimation.logs.BLOCK_BYTES", 2 * 160)
+    assert [len(block.r_t) for block in logs.blocks()] == [2, 2]
+    monkeypatch.setattr("covshift.estimation.moments.MOST_FEATURES", 10)
+    with pytest.raises(InputError, match=r"11 features are too many .* \(at most 10\); take fewer"):
+        estimate_ratio(logs, "uniform", ratio_discount=0.9)
+    monkeypatch.setattr("covshift.estimation.moments.MOST_FEATURES", 21)
+    with pytest.raises(InputError, match="22 features are too many"):
+        evaluate_policy(logs, "uniform", estimator="fqe", interval=None)
+
+
 def test_several_columns_make_a_state() -> None:
     frame = pd.DataFrame(
         {
@@ -184,6 +237,8 @@ def spoiled(**columns: Any) -> pd.DataFrame:
         (spoiled(action=([4], -3)), "1 of 180 actions lie outside 0 … 1, the first is -3"),
         (spoiled(reward=([4], "much")), "rewards must hold numbers"),
         (spoiled(terminated=([4], "yes")), "1 of 180 entries of terminated are neither true nor false"),
+        (spoiled(terminated=([4, 6], np.nan)), "2 of 180 entries of terminated are neither true nor false"),
+        (spoiled().astype({"terminated": "boolean"}).replace({"terminated": {True: pd.NA}}), "of terminated are neither"),
         (spoiled().drop(columns="reward"), "the frame lacks reward; it has trajectory, state"),
         (spoiled().iloc[::-1].sort_values("state"), "trajectories are not together; sort by trajectory and time"),
         (spoiled().drop(columns="next_state"), "2 of 43 trajectories do not terminate, and the state after"),

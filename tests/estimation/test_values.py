@@ -156,6 +156,33 @@ def test_importance_sampling_by_hand() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:. of . trajectories")
+def test_what_begins_within_an_episode_says_nothing_about_starts() -> None:
+    """Trajectories from d₀ earn 1 a step, those that begin elsewhere 100."""
+    parts = [
+        Trajectory([0, 0, 0], [1, 0], [reward] * 2, True, [0.5, 0.5], is_initial=reward == 1.0)
+        for reward in (1.0, 100.0, 1.0)
+    ]
+    logs, policy = from_trajectories(parts), np.array([[0.5, 0.5]])
+    question = Question("discounted", 0.5)
+    for name in ("behavior", "pdis", "wis", "wpdis"):
+        found = ESTIMATORS[name].estimate(Experience.of(logs, policy), question)
+        assert found == pytest.approx(1.5), name
+    none = Experience.of(logs.select(np.array([False, True, False])), policy)
+    with pytest.raises(InputError, match="no trajectory starts from an initial state"):
+        ESTIMATORS["pdis"].estimate(none, question)
+
+
+def test_a_split_record_keeps_its_value() -> None:
+    record = Trajectory(np.zeros(201, dtype=int), [0] * 200, [1.0] * 200, False, [1.0] * 200)
+    whole = from_trajectories([record])
+    for logs in (whole, whole.split(100)):
+        found = ESTIMATORS["behavior"].estimate(
+            Experience.of(logs, np.ones((1, 1))), Question("discounted", 0.9)
+        )
+        assert found == pytest.approx(10.0, abs=1e-3)
+
+
+@pytest.mark.filterwarnings("ignore:. of . trajectories")
 def test_a_weight_of_two_is_a_trajectory_twice() -> None:
     question = Question("discounted", 0.5, ridge=0.0)
     once = by_hand()
@@ -282,6 +309,7 @@ def test_a_comparison_as_a_table(tmp_path: Path) -> None:
         ({"discount": 1.0}, "none of 3 trajectories terminated"),
         ({"discount": 1.5}, r"discount must lie in \[0, 1\], but it is 1.5"),
         ({"interval": 1.5}, r"interval must lie in \(0, 1\), but it is 1.5"),
+        ({"seed": -1}, "seed must not be negative, but it is -1"),
         ({"ridge": -1.0}, "ridge must not be negative, but it is -1.0"),
         ({"objective": "median"}, "objective must be discounted or average, but it is median"),
     ],

@@ -2,7 +2,9 @@ import numpy as np
 import pytest
 
 from covshift.config.training import RatioOptions, ValueOptions
+from covshift.data.format import Rows
 from covshift.data.store import Store
+from covshift.estimation import as_logs
 from covshift.learners.deep import ratio_batch, value_batch
 
 
@@ -29,6 +31,34 @@ def test_value_batches_equal_a_walk(toy_store: Store, steps: int, cut: bool) -> 
         np.testing.assert_array_equal(batch.s_tm1[k], toy_store.states(ids[k : k + 1])[0])
         np.testing.assert_array_equal(batch.s_t[k], toy_store.states(np.array([row]))[0])
         assert (batch.a_tm1[k], batch.mu_tm1[k]) == (column["action"][start], column["mu"][start])
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_a_running_episode_is_bootstrapped_from_its_newest_row(
+    toy_store: Store, steps: int
+) -> None:
+    """Rows up to the fifth episode's fifth; what follows is not known yet, so that fewer steps are taken."""
+    rows = int(np.flatnonzero(toy_store.columns["is_initial"])[4]) + 5
+    running = Store(toy_store.codec, 1, 4)
+    columns = {name: values[:rows] for name, values in toy_store.columns.items()}
+    observations = [toy_store.codec.encode(toy_store.observation(row)) for row in range(rows)]
+    running.append(Rows(columns, observations))
+    assert running.is_running
+    ids = np.flatnonzero(running.is_transition)
+    options = ValueOptions(discount=0.9, value_steps=steps, reward_clip=0.0)
+    ours, theirs = (value_batch(store, ids, options) for store in (running, toy_store))
+    known = ids < rows - steps
+    for name in ours._fields:
+        here, there = getattr(ours, name), getattr(theirs, name)
+        np.testing.assert_array_equal(here[known], there[known], err_msg=name)
+    assert ours.return_t[-1] == toy_store.columns["reward"][rows - 1]
+    assert ours.discount_t[-1] == pytest.approx(0.9)
+    np.testing.assert_array_equal(ours.s_t[-1], toy_store.states(np.array([rows - 1]))[0])
+    logs, whole = as_logs(running), as_logs(toy_store)
+    assert len(logs) == len(ids) - 1
+    assert logs.truncated[-1]
+    np.testing.assert_array_equal(logs.reward, whole.reward[: len(logs)])
+    np.testing.assert_array_equal(logs.trajectory, whole.trajectory[: len(logs)])
 
 
 def test_rewards_are_left_alone_where_the_clip_is_zero(toy_store: Store) -> None:

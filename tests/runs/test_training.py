@@ -17,6 +17,7 @@ import torch
 from covshift.config.presets import make_config
 from covshift.config.training import RuntimeOptions, TrainConfig
 from covshift.data.collection import Request, collect
+from covshift.data.exchange import import_npz
 from covshift.errors import InputError
 from covshift.learners.deep import Diverged
 from covshift.records import COLUMNS, RunFolder, find_runs
@@ -91,11 +92,43 @@ def test_resume_is_exact(tmp_path: Path, data: str, preset: str) -> None:
     assert RunFolder(tmp_path / "parts").status() == {"status": "finished", "update": 40}
 
 
+def test_a_run_under_a_link_and_one_in_the_working_directory_find_their_data(
+    tmp_path: Path, data: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "far" / "away").mkdir(parents=True)
+    (tmp_path / "out").symlink_to(tmp_path / "far" / "away")
+    interrupt_at(start(tmp_path / "out" / "run", config_of(), data), 5)
+    go_on(RunFolder(tmp_path / "out" / "run"), None, lambda _: None).close()
+    interrupt_at(start(tmp_path / "streamed", config_of(), "stream"), 5)
+    monkeypatch.chdir(tmp_path / "streamed")
+    go_on(RunFolder(Path()), None, lambda _: None).close()
+
+
+def test_imported_data_must_fit_the_environment(tmp_path: Path) -> None:
+    np.savez(
+        tmp_path / "log.npz",
+        observations=np.zeros((5, 3), dtype=np.float32),
+        actions=np.array([0, 1, 0, 1, 0]),
+        rewards=np.zeros(5),
+        terminated=np.arange(5) == 4,
+        truncated=np.zeros(5, dtype=bool),
+        mu=np.full(5, 0.5),
+    )
+    place = import_npz(tmp_path / "log.npz", tmp_path / "imported")
+    with pytest.raises(
+        InputError, match=r"has observations of shape \[3\] and 2 actions, but .*RandomWalk-v0 has"
+    ):
+        start(tmp_path / "run", config_of(), str(place))
+    assert not (tmp_path / "run").exists()
+
+
 def test_resume_is_exact_on_frames(tmp_path: Path) -> None:
     """The convolutions' weights lie channels last in memory, a checkpoint's numbers do not."""
-    small = {"transitions": 200, "window": 200, "num_updates": 4, "batch_size": 4}
-    played = {"evaluation_episodes": 1, "ratio_episodes": 1, "episode_cap": 40, "frame_size": 36}
-    config = make_config("ALE/Pong-v5", scale="smoke", **small, **played)
+    small: dict[str, Any] = {
+        **{"transitions": 200, "window": 200, "num_updates": 4, "batch_size": 4},
+        **{"evaluation_episodes": 1, "ratio_episodes": 1, "episode_cap": 40, "frame_size": 36},
+    }
+    config = make_config("ALE/Pong-v5", scale="smoke", **small)
     data = collect(dataset_request(config), tmp_path / "data", progress=lambda _: None)
     finish(start(tmp_path / "whole", config, str(data)))
     interrupt_at(start(tmp_path / "parts", config, str(data)), 2)

@@ -10,7 +10,7 @@ from pathlib import Path
 class Demo:
     """Train from a random policy's data, with and without the correction, and write a page that shows it.
 
-    Takes about five minutes on two cores. The same command goes on where it was interrupted.
+    Takes about four minutes on two cores. The same command goes on where it was interrupted.
     """
 
     out: Path

@@ -189,10 +189,9 @@ def _counter(label: str, total: int) -> AbstractContextManager[Callable[[int], N
 
 def _features(text: str, logs: Logs) -> Any:
     """The features that a name stands for."""
-    import importlib
-
     import numpy as np
 
+    from covshift.data.policies import import_function
     from covshift.estimation import RandomFourier
 
     kind, separator, rest = text.partition(":")
@@ -201,8 +200,5 @@ def _features(text: str, logs: Logs) -> Any:
     if kind == "fourier" and rest.isdigit() and int(rest) > 0:
         return RandomFourier.fit(logs, int(rest), np.random.default_rng(0))
     if separator and kind != "fourier" and rest:
-        try:
-            return getattr(importlib.import_module(kind), rest)
-        except (ImportError, AttributeError) as error:
-            raise InputError(f"the features '{text}' cannot be imported: {error}") from error
+        return import_function("features", text)
     raise InputError(f"'{text}' names no features; say auto | fourier:K | module:function")

@@ -7,10 +7,12 @@ parallel, with the same bytes as a result.
 
 from __future__ import annotations
 
+import fcntl
 import importlib.metadata
 import json
-from collections.abc import Generator
-from contextlib import closing
+import os
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -128,7 +130,7 @@ class Collector:
             write_json(manifest, wanted)
         dictionary = self.out / DICTIONARY
         if encoding_of(self.shape, self.dtype) == "zstd" and not dictionary.is_file():
-            partial = dictionary.with_suffix(".partial")
+            partial = dictionary.with_suffix(f".{os.getpid()}.partial")
             partial.write_bytes(train_dictionary(self._sample_frames))
             partial.replace(dictionary)
         return self.codec()
@@ -218,10 +220,17 @@ class Collector:
         write_checksums(self.out, sorted(names))
 
     def collect(self, *, workers: int = 1, progress: Progress) -> None:
-        """Makes every shard that is missing, and finishes; see the function of this name."""
-        codec = self.prepare()
-        if self.is_finished():
-            return
+        """Makes every shard that is missing, and finishes; see the function of this name.
+
+        A second process that collects the same waits, and then finds it there.
+        """
+        self.prepare()
+        with _held(self.out):
+            if not self.is_finished():
+                self._collect(workers, progress)
+
+    def _collect(self, workers: int, progress: Progress) -> None:
+        codec = self.codec()
         counts: list[int] = []
         if workers <= 1:
             while (missing := self.request.transitions - sum(counts)) > 0:
@@ -319,6 +328,17 @@ def make_shard(request: Request, out: Path, index: int, progress: Progress) -> i
     """Makes one shard of a collection whose folder is prepared, and returns how many transitions it has."""
     with closing(Collector(request, out)) as collector:
         return collector.make_shard(index, collector.codec(), progress)
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """Holds a folder for this process; waits for another that does."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _listed(differing: dict[str, str]) -> str:

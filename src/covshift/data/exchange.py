@@ -72,11 +72,11 @@ def import_minari(
     shard_transitions: int = SHARD_TRANSITIONS,
 ) -> Path:
     """A dataset from a local Minari dataset, an episode at a time; μ from `infos["mu"]`, else from a policy."""
-    minari = _minari()
-    try:
-        dataset = minari.load_dataset(name)
-    except (ValueError, OSError) as error:
-        raise InputError(f"the Minari dataset '{name}' cannot be opened: {error}") from error
+    dataset = _open_minari(name)
+    if dataset.observation_space.shape is None:
+        raise InputError(
+            f"'{name}' has the observations {dataset.observation_space}, but arrays of one shape are needed"
+        )
     if not isinstance(dataset.action_space, spaces.Discrete):
         raise InputError(
             f"'{name}' has the actions {dataset.action_space}, but Discrete(n) is needed"
@@ -89,6 +89,12 @@ def import_minari(
     )
     episodes = _minari_episodes(dataset, _EXTRA if kept else ())
     return write_episodes(out, episodes, source, policy, shard_transitions)
+
+
+def has_mu(name: str) -> bool:
+    """Whether a local Minari dataset holds μ(a|s), in `infos["mu"]` of its first episode."""
+    first = next(iter(_open_minari(name).iterate_episodes()), None)
+    return first is not None and "mu" in (first.infos or {})
 
 
 def export_minari(folder: Path, name: str) -> str:
@@ -200,6 +206,13 @@ def _minari_episodes(dataset: Any, extra: tuple[str, ...]) -> Iterator[Episode]:
             bool(episode.terminations[-1]),
             {key: np.asarray(infos[key]) for key in extra},
         )
+
+
+def _open_minari(name: str) -> Any:
+    try:
+        return _minari().load_dataset(name)
+    except (ValueError, OSError) as error:
+        raise InputError(f"the Minari dataset '{name}' cannot be opened: {error}") from error
 
 
 def _minari() -> Any:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, final
+from typing import Any, Protocol, cast, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -119,7 +119,7 @@ def parse_policy(text: str, num_actions: int) -> Policy:
     if kind == "file" and separator:
         return _load_table(rest, num_actions)
     if separator and kind and rest:
-        return _load_function(text, kind, rest, num_actions)
+        return Function(text, import_function("policy", text), num_actions)
     raise InputError(f"'{text}' is no policy; say {GRAMMAR}")
 
 
@@ -127,8 +127,12 @@ def _load_table(path: str, num_actions: int) -> Table:
     try:
         data = Path(path).read_bytes()
         table = np.load(path, allow_pickle=False)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, EOFError) as error:
         raise InputError(f"the policy file {path} cannot be read: {error}") from error
+    if not isinstance(table, np.ndarray) or table.dtype.kind not in "biuf":
+        raise InputError(
+            f"the policy file {path} must hold one array of numbers, as np.save writes it"
+        )
     if table.ndim != 2 or table.shape[1] != num_actions:
         raise InputError(
             f"the policy file {path} has shape {table.shape}, but (states, {num_actions}) is needed"
@@ -144,16 +148,22 @@ def _load_plugin(kind: str, rest: str, num_actions: int) -> Policy:
     return policy
 
 
-def _load_function(text: str, module: str, name: str, num_actions: int) -> Function:
+def import_function(what: str, text: str) -> Callable[..., Any]:
+    """The function that `module:function` names, in the working directory too.
+
+    Raises:
+        InputError: there is none; the sentence says `what` was wanted.
+    """
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
+    module, _, name = text.partition(":")
     try:
         function = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
-        raise InputError(f"the policy '{text}' cannot be imported: {error}") from error
+        raise InputError(f"the {what} '{text}' cannot be imported: {error}") from error
     if not callable(function):
-        raise InputError(f"the policy '{text}' is no function, but {type(function).__name__}")
-    return Function(text, function, num_actions)
+        raise InputError(f"the {what} '{text}' is no function, but {type(function).__name__}")
+    return cast(Callable[..., Any], function)
 
 
 def _checked(name: str, rows: NDArray[np.float64]) -> NDArray[np.float64]:

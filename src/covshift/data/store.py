@@ -163,6 +163,11 @@ class Store:
         return bool(len(action) and action[-1] >= 0)
 
     @property
+    def known(self) -> dict[str, NDArray[Any]]:
+        """The columns over all rows, with the one that is held back: what the newest action led to."""
+        return {name: array.rows for name, array in self._held.items()}
+
+    @property
     def state_shape(self) -> tuple[int, ...]:
         """Shape of a state: a stack of frames, or an observation."""
         return (self.stack, *self.codec.shape) if self.stack > 1 else self.codec.shape
@@ -174,13 +179,13 @@ class Store:
             InputError: a row has no action, or is not in the store.
         """
         ids = self._checked(ids)
-        column = {name: array.rows for name, array in self._held.items()}
+        column = self.known
         action = column["action"][ids]
         if (action < 0).any():
             raise InputError(
                 f"row {int(ids[action < 0][0])} is an episode's last and has no action"
             )
-        s_tm1, s_t = self._pairs(ids, ids + 1)
+        s_tm1, s_t = self.pairs(ids, ids + 1)
         return Batch(
             s_tm1,
             action.astype(np.int64),
@@ -205,7 +210,7 @@ class Store:
         ids = self._checked(ids)
         before, initial = self.predecessors(ids, restart=restart)
         known = np.where(initial, ids, before)
-        s_tm1, s_t = self._pairs(known, ids)
+        s_tm1, s_t = self.pairs(known, ids)
         s_tm1[initial] = 0
         return StateBatch(
             s_t,
@@ -255,7 +260,7 @@ class Store:
 
     def check_valid(self) -> None:
         """Raises AssertionError unless the rows form episodes, one after the other; the last may be running."""
-        column = {name: array.rows for name, array in self._held.items()}
+        column = self.known
         last, initial = column["action"] < 0, column["is_initial"]
         assert len(self) == len(last) - self.is_running
         assert initial[:1].all()
@@ -315,10 +320,10 @@ class Store:
     def _arrays(self) -> list[GrowingArray]:
         return [*self._held.values(), self._has_action, self._can_be_in, self._ages]
 
-    def _pairs(
+    def pairs(
         self, first: NDArray[np.int64], second: NDArray[np.int64]
     ) -> tuple[NDArray[Any], NDArray[Any]]:
-        """States at two rows each, where the second mostly follows the first."""
+        """States at two rows each, where the second mostly follows the first and may be the one held back."""
         shape = (len(first), *self.state_shape)
         pair = np.zeros(shape, self.codec.dtype), np.zeros(shape, self.codec.dtype)
         if self.stack == 1:

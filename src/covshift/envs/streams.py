@@ -156,7 +156,10 @@ class GymStreams:
     def __init__(self, env_id: str, options: EnvOptions, num_streams: int) -> None:
         cap = options.episode_cap or CAPS.get(env_id.split("/")[0])
         self._make = partial(gymnasium.make, env_id, max_episode_steps=cap)
-        self._envs = [self._make() for _ in range(num_streams)]
+        try:
+            self._envs = [self._make() for _ in range(num_streams)]
+        except gymnasium.error.Error as error:
+            raise InputError(f"{env_id} cannot be made: {error}") from error
         self._used = False
         actions, observations = self._envs[0].action_space, self._envs[0].observation_space
         if not isinstance(actions, spaces.Discrete) or actions.start != 0:

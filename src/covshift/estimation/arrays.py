@@ -166,8 +166,12 @@ def as_flags(name: str, values: ArrayLike, size: int) -> NDArray[np.bool_]:
     flags = np.asarray(values)
     if flags.shape != (size,):
         raise InputError(f"{name} has shape {flags.shape}, but ({size},) is needed")
-    bad = np.array([value not in (0, 1) for value in flags]) if flags.dtype == object else None
-    if bad is not None and bad.any():
+    if flags.dtype.kind in "biuf":
+        bad = (flags != 0) & (flags != 1)
+    else:
+        known = (bool, int, float, np.bool_, np.number)
+        bad = np.array([not isinstance(value, known) or value not in (0, 1) for value in flags])
+    if bad.any():
         raise InputError(f"{int(bad.sum())} of {size} entries of {name} are neither true nor false")
     return flags.astype(bool)
 

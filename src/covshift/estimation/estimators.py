@@ -16,6 +16,7 @@ from covshift.estimation.critic import fit_critic
 from covshift.estimation.dice import dual_dice, gen_dice, gradient_dice, minimax_weights
 from covshift.estimation.experience import Experience, Sample
 from covshift.estimation.importance import (
+    from_starts,
     per_decision,
     time_of,
     warn_of_cuts,
@@ -97,8 +98,9 @@ def behavior_value(experience: Experience, question: Question) -> float:
     if question.is_average:
         return float(weight @ logs.reward / weight.sum())
     warn_of_cuts(experience, question)
+    started = from_starts(logs)
     discounted = question.discount ** time_of(logs.trajectory) * logs.reward
-    return float(weight @ discounted / (weight @ logs.is_initial))
+    return float((weight * started[logs.trajectory]) @ discounted / every[started].sum())
 
 
 BOTH, DISCOUNTED = ("discounted", "average"), ("discounted",)

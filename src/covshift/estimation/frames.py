@@ -113,7 +113,7 @@ def _next_states(
     column: dict[str, NDArray[Any]], names: list[str], states: NDArray[Any]
 ) -> NDArray[Any]:
     """The states after; where the episode terminated they need not be there."""
-    ended = np.asarray(column["terminated"], dtype=bool)
+    ended = as_flags("terminated", column["terminated"], len(states))
     filled = {}
     for position, name in enumerate(names):
         values = column[name]

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from covshift.errors import InputError
 from covshift.estimation.experience import Experience
+from covshift.estimation.logs import Logs
 from covshift.estimation.question import Question
 from covshift.theory.validation import Vector
 
@@ -78,6 +79,18 @@ def time_of(trajectory: NDArray[np.int64]) -> NDArray[np.int64]:
     return rows - np.maximum.accumulate(np.where(first, rows, 0))
 
 
+def from_starts(logs: Logs) -> NDArray[np.bool_]:
+    """Which trajectories start from d₀; what begins within an episode says nothing about the value of starts.
+
+    Raises:
+        InputError: none does.
+    """
+    found = logs.is_initial[np.diff(logs.trajectory, prepend=-1) > 0]
+    if not found.any():
+        raise InputError("no trajectory starts from an initial state: none is marked is_initial")
+    return np.asarray(found)
+
+
 def _power(question: Question, time: NDArray[np.int64]) -> Vector:
     """γᵗ, or 1 for the average reward."""
     return np.asarray((1.0 if question.is_average else question.discount) ** time.astype(float))
@@ -94,6 +107,8 @@ def _products(experience: Experience, question: Question) -> _Products:
     with np.errstate(divide="ignore"):
         log_rho = np.log(np.concatenate([sample.rho_tm1 for sample in samples]))
     time = time_of(trajectory)
+    weight = np.concatenate([sample.weight for sample in samples])
+    weight = weight * from_starts(experience.logs)[trajectory]
     start = np.arange(len(time)) - time
     # Sums of logarithms from each start; where a ρ is 0 so is every later product.
     zero = np.isneginf(log_rho)
@@ -106,7 +121,7 @@ def _products(experience: Experience, question: Question) -> _Products:
         np.where(dead, 0.0, np.exp(since)),
         time,
         np.concatenate([sample.r_t for sample in samples]),
-        np.concatenate([sample.weight for sample in samples]),
+        weight,
         trajectory,
         np.append(time[1:] == 0, True),
         np.concatenate([sample.terminated_t for sample in samples]),
@@ -118,9 +133,10 @@ def warn_of_cuts(experience: Experience, question: Question) -> None:
     if question.is_average or experience.weights is not None:
         return
     logs = experience.logs
-    lengths = np.bincount(logs.trajectory)
-    cut = np.zeros(len(lengths), dtype=bool)
+    cut = np.zeros(logs.num_trajectories, dtype=bool)
     cut[logs.trajectory[logs.truncated]] = True
+    started = from_starts(logs)
+    lengths, cut = np.bincount(logs.trajectory)[started], cut[started]
     if (lost := float((question.discount ** lengths[cut]).sum() / len(cut))) > 0.02:
         warnings.warn(
             f"{int(cut.sum())} of {len(cut)} trajectories are cut off, so that a share of γᵗ = {lost:.2f} of the "

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from covshift.data.exchange import import_minari
+from covshift.data.exchange import has_mu, import_minari
 from covshift.data.store import Store
 from covshift.errors import InputError
 from covshift.estimation.arrays import from_arrays, from_trajectories
@@ -54,16 +54,19 @@ def as_logs(data: Data, *, num_actions: int | None = None) -> Logs:
 
 
 def from_store(store: Store) -> Logs:
-    """The transitions of a covshift dataset, whose states stay on disk."""
-    ids = np.flatnonzero(store.is_transition)
+    """The transitions of a covshift dataset, whose states stay on disk; an episode that still runs is cut off."""
+    ids = np.flatnonzero(store.is_transition[: len(store) - 1])
     column = store.columns
+    truncated = column["truncated"][ids + 1]
+    if store.is_running:
+        truncated[-1:] = ~column["terminated"][ids[-1:] + 1]
     return Logs(
         StoreStates(store, ids),
         column["action"][ids],
         column["mu"][ids],
         column["reward"][ids + 1],
         column["terminated"][ids + 1],
-        column["truncated"][ids + 1],
+        truncated,
         column["is_initial"][ids],
         (np.cumsum(column["is_initial"], dtype=np.int32) - np.int32(1))[ids],
         store.num_actions,
@@ -75,16 +78,18 @@ def from_minari(name: str, policy: str | None = None) -> Logs:
 
     Args:
         name: of the dataset.
-        policy: gives μ(a|s) where the dataset has no `infos["mu"]`, by name.
+        policy: gives μ(a|s) where the dataset has no `infos["mu"]`, by name; without it μ is not known then.
     """
+    unknown = policy is None and not has_mu(name)
     with tempfile.TemporaryDirectory() as folder:
-        store = Store.open(import_minari(name, Path(folder) / "dataset", policy))
+        place = import_minari(name, Path(folder) / "dataset", "uniform" if unknown else policy)
+        store = Store.open(place)
         logs = from_store(store)
         block = logs.block(np.arange(len(logs)))
     return Logs(
         ArrayStates(block.s_tm1, block.s_t),
         block.a_tm1,
-        block.mu_tm1,
+        None if unknown else block.mu_tm1,
         block.r_t,
         block.terminated_t,
         block.truncated_t,

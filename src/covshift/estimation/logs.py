@@ -15,6 +15,9 @@ from covshift.errors import InputError
 BLOCK = 1 << 18
 """Transitions that are in memory at once where states are streamed from a dataset."""
 
+BLOCK_BYTES = 1 << 30
+"""What the states of such a block may take."""
+
 
 class Block(NamedTuple):
     """Consecutive transitions; each field has an entry a transition.
@@ -125,7 +128,9 @@ class Logs:
         return bool(self.terminated.any())
 
     def blocks(self, size: int = BLOCK) -> Iterator[Block]:
-        """All transitions in order, at most `size` at a time."""
+        """All transitions in order, at most `size` at a time, and of large states fewer."""
+        one = self.block(np.zeros(1, dtype=np.int64))
+        size = min(size, max(1, BLOCK_BYTES // (one.s_tm1.nbytes + one.s_t.nbytes)))
         for low in range(0, len(self), size):
             yield self.block(np.arange(low, min(low + size, len(self))))
 

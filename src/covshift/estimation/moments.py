@@ -20,6 +20,9 @@ from covshift.theory.validation import Matrix, Vector
 LossWeight: TypeAlias = Callable[[NDArray[Any]], Vector]
 """From features of states to the weight of their error."""
 
+MOST_FEATURES = 10_000
+"""Beyond which dense matrices of features, 0.8 GB each, are refused."""
+
 
 @final
 @dataclass(frozen=True, eq=False)
@@ -48,6 +51,7 @@ class RatioMoments:
     def of(cls, experience: Experience, loss_weight: LossWeight | None = None) -> RatioMoments:
         """One pass over the data; `loss_weight` weighs the error at each state."""
         size = experience.features.size
+        _check_size(experience, size)
         sums: list[Any] = [0.0] * 7
         for sample in experience.samples():
             x_tm1, x_t = (_rows(x, size) for x in (sample.x_tm1, sample.x_t))
@@ -116,6 +120,7 @@ class PairMoments:
     @classmethod
     def of(cls, experience: Experience) -> PairMoments:
         """One pass over the data."""
+        _check_size(experience, experience.features.size * experience.num_actions)
         sums: list[Any] = [0.0] * 8
         for sample in experience.samples():
             psi, psi_bar = pair_features(experience, sample)
@@ -222,6 +227,14 @@ def solve(system: Matrix, right: Vector, ridge: float = 0.0) -> Vector:
             ) from error
     dense = np.asarray(system) + ridge * np.eye(len(right))
     return np.asarray(np.linalg.lstsq(dense, right)[0])
+
+
+def _check_size(experience: Experience, size: int) -> None:
+    if not experience.is_tabular and size > MOST_FEATURES:
+        raise InputError(
+            f"{size:,} features are too many for matrices of them (at most {MOST_FEATURES:,}); take fewer, such as "
+            "fourier:500, or for a ratio the method neural"
+        )
 
 
 def _rows(x: NDArray[Any], size: int) -> Any:

@@ -18,7 +18,7 @@ from covshift.estimation.features import FeaturesLike
 from covshift.estimation.intake import Data
 from covshift.estimation.policies import PolicyLike
 from covshift.estimation.question import Objective, Question
-from covshift.theory.validation import Vector, check_count
+from covshift.theory.validation import Vector, check_count, check_seed
 
 
 def evaluate_policy(
@@ -121,6 +121,7 @@ def compare_estimators(
     """
     experience = Experience.of(data, policy, features=features, behavior=behavior)
     question = Question(objective, discount, ratio_discount, ridge=ridge)
+    _check_bootstrap(interval, replicates, seed)
     names = estimators_of(objective) if estimators is None else list(estimators)
     estimates, failures = [], {}
     for name in names:
@@ -154,6 +155,7 @@ def evaluate_experience(
     seed: int = 0,
 ) -> ValueEstimate:
     """`evaluate_policy` on data that were brought into form before, for many questions about them."""
+    _check_bootstrap(interval, replicates, seed)
     chosen = find_estimator(estimator, question)
     question.check(experience)
     started = time.perf_counter()
@@ -166,7 +168,7 @@ def evaluate_experience(
     low = high = float("nan")
     found = np.empty(0)
     if interval is not None:
-        found = _replicate(experience, question, estimator, interval, replicates, seed)
+        found = _replicate(experience, question, estimator, replicates, seed)
         tail = 50.0 * (1.0 - interval)
         low, high = (float(end) for end in np.percentile(found, [tail, 100.0 - tail]))
     return ValueEstimate(
@@ -181,17 +183,20 @@ def evaluate_experience(
     )
 
 
+def _check_bootstrap(interval: float | None, replicates: int, seed: int) -> None:
+    if interval is not None and not 0.0 < interval < 1.0:
+        raise InputError(f"interval must lie in (0, 1), but it is {interval}")
+    check_count("replicates", replicates)
+    check_seed(seed)
+
+
 def _replicate(
     experience: Experience,
     question: Question,
     estimator: str,
-    interval: float,
     replicates: int,
     seed: int,
 ) -> Vector:
-    if not 0.0 < interval < 1.0:
-        raise InputError(f"interval must lie in (0, 1), but it is {interval}")
-    check_count("replicates", replicates)
     count = experience.logs.num_trajectories
     if count < 2:
         raise InputError(

@@ -17,6 +17,7 @@ from covshift.data.collection import Collector, Request
 from covshift.data.format import CHECKSUMS, read_manifest, sha256
 from covshift.data.segments import GrowingArray
 from covshift.data.store import Store
+from covshift.envs import make_streams
 from covshift.errors import InputError
 
 STREAM = "stream"
@@ -126,6 +127,24 @@ def identify(data: str, config: TrainConfig) -> str:
                 f"--{flag} {there[name]}"
             )
     return sha256(folder / CHECKSUMS)
+
+
+def check_fits(data: str, config: TrainConfig) -> None:
+    """That an imported dataset, whose environment is not known, is of states and actions as the run's has them.
+
+    Raises:
+        InputError: it is not.
+    """
+    if data == STREAM or "env" in (manifest := read_manifest(Path(data)))["request"]:
+        return
+    with closing(make_streams(config.env, config.environment, 1)) as streams:
+        wanted = (list(streams.observation_shape), streams.num_actions)
+    found = (list(manifest["observation"]["shape"]), manifest["num_actions"])
+    if found != wanted:
+        raise InputError(
+            f"the dataset {data} has observations of shape {found[0]} and {found[1]} actions, but {config.env} has "
+            f"{wanted[0]} and {wanted[1]}"
+        )
 
 
 def dataset_request(config: TrainConfig) -> Request:

@@ -24,6 +24,7 @@ from covshift.runs.feeds import (
     Dataset,
     Feed,
     Stream,
+    check_fits,
     dataset_folder,
     dataset_request,
     identify,
@@ -79,6 +80,7 @@ def prepare(folder: RunFolder, config: TrainConfig, data: str, runtime: RuntimeO
         return
     pick_device(runtime.device)
     identity = identify(data, config)
+    check_fits(data, config)
     # From the run's folder, so that both can be moved together and no path of a machine is written.
     if data != STREAM:
         data = os.path.relpath(Path(data).resolve(), folder.path.resolve())
@@ -108,7 +110,7 @@ def go_on(folder: RunFolder, runtime: RuntimeOptions | None, say: Say) -> Traine
         )
     data = provenance["data"]
     if data != STREAM:
-        data = os.path.normpath(folder.path / data)
+        data = os.path.normpath(folder.path.resolve() / data)
     if identify(data, config) != provenance["data_identity"]:
         raise InputError(f"the dataset {data} is not the one that the run began with")
     lock = folder.lock()
@@ -166,7 +168,8 @@ def _keep_freed_memory() -> None:
 
 def _open_feed(folder: RunFolder, config: TrainConfig, data: str) -> Feed:
     if data == STREAM:
-        return Stream(folder.path.with_name(f"{folder.path.name}-stream"), config)
+        place = folder.path.resolve()
+        return Stream(place.with_name(f"{place.name}-stream"), config)
     return Dataset(Path(data), config)
 
 

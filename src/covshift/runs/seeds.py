@@ -6,8 +6,10 @@ import zlib
 
 import numpy as np
 
+from covshift.theory.validation import check_seed
+
 
 def named_generator(seed: int, name: str, *keys: int) -> np.random.Generator:
     """A generator that depends on the seed, the stream's name and its numbers alone."""
     stream = (zlib.crc32(name.encode()), *keys)
-    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=stream))
+    return np.random.default_rng(np.random.SeedSequence(check_seed(seed), spawn_key=stream))

@@ -171,7 +171,8 @@ class Trainer:
         if ended.any():
             lo, hi = self._value_sampler.window
             starts = lo + np.flatnonzero(store.columns["is_initial"][lo:hi])
-            arrived[ended] = self._value_sampler.rng.choice(starts, size=int(ended.sum()))
+            if len(starts):  # Else the ends stay, and are not trained on.
+                arrived[ended] = self._value_sampler.rng.choice(starts, size=int(ended.sum()))
         return arrived
 
     def _slide(self) -> None:

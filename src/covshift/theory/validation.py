@@ -83,6 +83,13 @@ def check_count(name: str, value: int) -> int:
     return int(value)
 
 
+def check_seed(seed: int) -> int:
+    """A whole number that is not negative."""
+    if seed < 0:
+        raise InputError(f"seed must not be negative, but it is {seed}")
+    return seed
+
+
 def check_discount(name: str, value: float, *, below_one: bool = False) -> float:
     """A discount in [0, 1], or in [0, 1) with `below_one`."""
     if not (0.0 <= value < 1.0 or (value == 1.0 and not below_one)):

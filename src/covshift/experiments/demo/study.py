@@ -217,7 +217,9 @@ def _page(
         ),
         highest=_frames(store, ratios, order[::-1][: SHOWN * 40]),
         lowest=_frames(store, ratios, order[: SHOWN * 40]),
-        command=f"covshift demo --out {out} --updates {updates} --seeds {seeds}",
+        command=(
+            f"covshift demo --out {out} --transitions {config.data.transitions} --updates {updates} --seeds {seeds}"
+        ),
         folder=str(out),
         version=__version__,
     )

@@ -24,6 +24,7 @@ from covshift.experiments.estimation.sweep import LEVEL, SCALES, Row, Scale, cel
 from covshift.report.page import render
 from covshift.report.plots import house_style, to_svg
 from covshift.report.progress import track
+from covshift.theory.validation import check_seed
 from covshift.version import __version__
 
 SIZES = {"smoke": ((100, 1_000), 3), "small": ((100, 1_000, 10_000, 100_000), 10)}
@@ -49,8 +50,7 @@ def run(out: Path, *, scale: str = "small", seed: int = 0, console: Console) -> 
     """
     if scale not in SCALES:
         raise InputError(f"scale must be {' or '.join(SCALES)}, but it is {scale}")
-    if seed < 0:
-        raise InputError(f"seed must not be negative, but it is {seed}")
+    check_seed(seed)
     if out.exists() and not out.is_dir():
         raise InputError(f"{out} is a file; name a folder")
     out.mkdir(parents=True, exist_ok=True)

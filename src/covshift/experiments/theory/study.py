@@ -35,7 +35,7 @@ from covshift.experiments.theory.survey import (
 from covshift.report.page import render
 from covshift.report.plots import house_style, to_svg
 from covshift.report.progress import track
-from covshift.theory.validation import check_count
+from covshift.theory.validation import check_count, check_seed
 from covshift.version import __version__
 
 
@@ -56,8 +56,7 @@ def run(out: Path, *, seed: int = 0, problems: int = 3000, console: Console) -> 
         console: for the progress bars.
     """
     check_count("problems", problems)
-    if seed < 0:
-        raise InputError(f"seed must not be negative, but it is {seed}")
+    check_seed(seed)
     if out.exists() and not out.is_dir():
         raise InputError(f"{out} is a file; name a folder")
     out.mkdir(parents=True, exist_ok=True)

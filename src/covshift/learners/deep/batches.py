@@ -59,12 +59,12 @@ def value_batch(store: Store, ids: NDArray[np.int64], options: ValueOptions) -> 
     A lost life cuts the discount if the options say so. A truncation does not: the state there is
     bootstrapped from, after fewer steps.
     """
-    column = store.columns
+    column = store.known
     rows = ids.copy()
     total = np.zeros(len(ids), dtype=np.float64)
     discount = np.ones(len(ids), dtype=np.float64)
     for _ in range(options.value_steps):
-        goes_on = store.is_transition[rows] & (discount > 0)
+        goes_on = (column["action"][rows] >= 0) & (rows < len(store)) & (discount > 0)
         arrived = np.where(goes_on, rows + 1, rows)
         reward = column["reward"][arrived].astype(np.float64)
         if options.reward_clip > 0:
@@ -75,11 +75,7 @@ def value_batch(store: Store, ids: NDArray[np.int64], options: ValueOptions) -> 
             ends = ends | column["life_lost"][arrived]
         discount = np.where(goes_on, np.where(ends, 0.0, options.discount * discount), discount)
         rows = arrived
-    if options.value_steps == 1:
-        batch = store.gather(ids)
-        s_tm1, s_t = batch.s_tm1, batch.s_t
-    else:
-        s_tm1, s_t = store.states(ids), store.states(rows)
+    s_tm1, s_t = store.pairs(ids, rows)
     return ValueBatch(
         s_tm1,
         column["action"][ids].astype(np.int64),
