@@ -28,6 +28,25 @@ def test_stationary_distribution_of_a_walk_has_its_closed_form() -> None:
     np.testing.assert_allclose(line_chain(7).d_pi, expected / expected.sum(), rtol=1e-12)
 
 
+@pytest.mark.parametrize("size", [120, 200, 1000])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_state_that_is_hardly_ever_visited_is_no_trouble(size: int, sparse: bool) -> None:
+    """The first state's mass is (0.58/0.42)^-size of the last one's: 1e-17 to 1e-140."""
+    p = as_dense(line_chain(size).chain_pi.p)
+    expected = (0.42 / 0.58) ** np.arange(size)[::-1]
+    expected /= expected.sum()
+    for order in (np.arange(size), np.arange(size)[::-1]):
+        shuffled = p[np.ix_(order, order)]
+        found = MarkovChain(sp.csr_array(shuffled) if sparse else shuffled).stationary()
+        np.testing.assert_allclose(found, expected[order], atol=1e-13)
+
+
+def test_what_does_not_balance_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("covshift.theory.chain._anchored", lambda block, anchor: np.eye(7)[0])
+    with pytest.raises(InputError, match="cannot be found in floating point"):
+        line_chain(7).chain_pi.stationary()
+
+
 def test_transient_states_get_no_mass() -> None:
     chain = MarkovChain(np.array([[0.5, 0.5, 0.0], [0.0, 0.3, 0.7], [0.0, 0.6, 0.4]]))
     # The recurrent pair balances 0.7 d(1) = 0.6 d(2).

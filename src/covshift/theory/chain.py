@@ -27,6 +27,12 @@ from covshift.theory.validation import (
     name_states,
 )
 
+_LIGHT = 1e-8
+"""Share of the largest mass below which a state is no good anchor for all others."""
+
+_BALANCED = 1e-6
+"""What Σ |dP - d| may be of a stationary distribution; rows sum to 1 but for rounding."""
+
 
 @final
 @dataclass(frozen=True, eq=False)
@@ -194,18 +200,41 @@ def _factorize_sparse(system: sp.csc_array) -> Callable[[Vector, bool], Vector]:
 
 
 def _stationary_of_class(p: Matrix, states: NDArray[np.int64]) -> Vector:
-    """Solves d = dP on one irreducible class by fixing the mass of its first state to 1."""
+    """Solves d = dP on one irreducible class.
+
+    The mass of one state is fixed to 1 and the others' follow. Where the chain hardly ever is in that state the others
+    are not determined in floating point, and where they grow past 1e16 the solution is noise: a state that holds mass
+    is taken then, and what was found is checked.
+    """
     if len(states) == 1:
         return np.ones(1)
-    inner, rest = states[0], states[1:]
-    if sp.issparse(p):
-        rows = sp.csr_array(p)
-        block = sp.csc_array(rows[rest][:, rest])
-        inflow = rows[[inner]].toarray().ravel()[rest]
-        system = sp.eye_array(len(rest), format="csc") - block
+    block = sp.csr_array(p)[states][:, states] if sp.issparse(p) else p[np.ix_(states, states)]
+    distribution = _anchored(block, 0)
+    if distribution[0] < _LIGHT * distribution.max() or _imbalance(block, distribution) > _BALANCED:
+        late = Resolvent(block, 1.0 - 1e-9).solve_transposed(np.ones(len(states)))
+        distribution = _anchored(block, int(np.argmax(late)))
+    if not _imbalance(block, distribution) < _BALANCED:
+        raise InputError(
+            "the stationary distribution cannot be found in floating point: parts of the chain are left less than "
+            "once in 10⁹ steps; use a discount below 1"
+        )
+    return distribution
+
+
+def _anchored(block: Matrix, anchor: int) -> Vector:
+    """The distribution that balances all states but `anchor`, whose mass comes before the others'."""
+    rest = np.delete(np.arange(block.shape[0]), anchor)
+    if sp.issparse(block):
+        rows = sp.csr_array(block)
+        inflow = rows[[anchor]].toarray().ravel()[rest]
+        system = sp.eye_array(len(rest), format="csc") - sp.csc_array(rows[rest][:, rest])
         mass = _factorize_sparse(system)(inflow, True)
     else:
-        system_t = np.eye(len(rest)) - p[np.ix_(rest, rest)].T
-        mass = np.linalg.solve(system_t, p[inner, rest])
-    distribution = np.concatenate([[1.0], np.maximum(mass, 0.0)])
+        system_t = np.eye(len(rest)) - block[np.ix_(rest, rest)].T
+        mass = np.linalg.solve(system_t, block[anchor, rest])
+    distribution = np.insert(np.maximum(mass, 0.0), anchor, 1.0)
     return np.asarray(distribution / distribution.sum())
+
+
+def _imbalance(block: Matrix, distribution: Vector) -> float:
+    return float(np.abs(block.T @ distribution - distribution).sum())
