@@ -56,7 +56,8 @@ class RatioReplayBuffer(ReplayBuffer):
         """Adds a step with the odds that the agent's exploration gave it."""
         with torch.no_grad():
             q = self.model.q_net(torch.from_numpy(np.asarray(obs)).float()).numpy()
-        random = self.model.num_timesteps < self.model.learning_starts
+        # The agent has counted this step already.
+        random = self.model.num_timesteps <= self.model.learning_starts
         exploration = 1.0 if random else self.model.exploration_rate
         probabilities = epsilon_greedy_probabilities(q.astype(np.float64), exploration)
         self.mu[self.pos] = probabilities[0, int(np.asarray(action).ravel()[0])]

@@ -35,7 +35,8 @@ def test_stable_baselines3() -> None:
     buffer = agent.replay_buffer
     assert buffer.pos == 600
     assert ((buffer.mu[:600] > 0) & (buffer.mu[:600] <= 1)).all()
-    assert np.allclose(buffer.mu[:150], 0.5)  # at random at first
+    assert np.allclose(buffer.mu[:200], 0.5)  # at random at first
+    assert not np.allclose(buffer.mu[200:300], 0.5)
     assert buffer.is_initial[0]
     starts = np.flatnonzero(buffer.is_initial[1:600]) + 1
     assert buffer.dones[starts - 1, 0].all()

@@ -145,6 +145,16 @@ def test_frames_of_several_seeds_are_shown_apart(place: Path) -> None:
     ]
 
 
+def test_the_study_without_agents_refuses_what_is_for_sweeps(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["reproduce", "estimation", "--seeds", "3", "--out", str(tmp_path / "x")])
+    assert stop.value.code == 2
+    assert "estimation trains no agents: --seeds" in capsys.readouterr().err
+    assert not (tmp_path / "x").exists()
+
+
 def test_masses_are_a_plain_sum_over_transitions(place: Path) -> None:
     main(["reproduce", "ratio_scale", "--scale", "smoke", "--out", str(place)])
     figure = json.loads((place / "ratio_scale" / "figure.json").read_text())

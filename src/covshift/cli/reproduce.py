@@ -9,6 +9,8 @@ from typing import Annotated, Literal
 
 import tyro
 
+from covshift.errors import InputError
+
 STUDY = (
     "estimation",
     "Every estimator of ratios and values: error, coverage and time on five domains, for growing data and distance.",
@@ -82,6 +84,10 @@ class Reproduce:
 
         console = Console()
         if self.name == STUDY[0]:
+            if self.seeds is not None or self.engine != "local" or self.ray_address is not None:
+                raise InputError(
+                    f"{self.name} trains no agents: --seeds, --engine and --ray-address are not for it"
+                )
             from covshift.experiments.estimation.study import run
 
             place = self.out / self.name

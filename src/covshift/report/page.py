@@ -29,9 +29,11 @@ def typeset(text: str) -> Markup:
     Example:
         >>> str(typeset("d_π < K^(1/2)"))
         'd<sub>π</sub> &lt; K<sup>1/2</sup>'
+        >>> str(typeset("E_μ̄[c]"))
+        'E<sub>μ̄</sub>[c]'
     """
     html = str(escape(text))
-    html = re.sub(r"_(γ̂|[πμνnd](?![a-z]))", r"<sub>\1</sub>", html)
+    html = re.sub(r"_(γ̂|[πμνnd]\u0304?(?![a-z]))", r"<sub>\1</sub>", html)
     html = re.sub(r"_\{([^{}]*)\}", r"<sub>\1</sub>", html)
     html = re.sub(r"\^\(((?:[^()]|\([^()]*\))*)\)", r"<sup>\1</sup>", html)
     return Markup(re.sub(r"\^(-?[π½])", r"<sup>\1</sup>", html))

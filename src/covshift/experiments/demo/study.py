@@ -110,7 +110,7 @@ def run(
     store = Store.open(data)
     ratios = _ratios(out, store)
     page = out / "index.html"
-    page.write_text(_page(out, store, arms, ratios, first, updates, seeds))
+    page.write_text(_page(out, store, arms, ratios, first, updates, seeds), encoding="utf-8")
     return page
 
 

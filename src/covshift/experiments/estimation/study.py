@@ -82,7 +82,7 @@ def write_page(out: Path, *, scale: str, seed: int) -> Outcome:
         count=len(rows),
         failed=sum(bool(row.failure) for row in rows),
         level=f"{LEVEL:.0%}",
-        command=f"covshift reproduce estimation --scale {scale} --seed {seed} --out DIR",
+        command=f"covshift reproduce estimation --scale {scale} --out DIR",
         version=__version__,
     )
     _replace(out / "index.html", page)
