@@ -208,7 +208,9 @@ def _stationary_of_class(p: Matrix, states: NDArray[np.int64]) -> Vector:
     """
     if len(states) == 1:
         return np.ones(1)
-    block = sp.csr_array(p)[states][:, states] if sp.issparse(p) else p[np.ix_(states, states)]
+    block = p
+    if len(states) < p.shape[0]:
+        block = sp.csr_array(p)[states][:, states] if sp.issparse(p) else p[np.ix_(states, states)]
     distribution = _anchored(block, 0)
     if distribution[0] < _LIGHT * distribution.max() or _imbalance(block, distribution) > _BALANCED:
         late = Resolvent(block, 1.0 - 1e-9).solve_transposed(np.ones(len(states)))
