@@ -210,6 +210,14 @@ def test_an_arm_has_one_color_in_all_panels(figure: dict[str, Any]) -> None:
     assert colors[0]["corrected"] == colors[1]["corrected"] != colors[0]["plain"]
 
 
+def test_level_lines_can_be_told_apart(figure: dict[str, Any]) -> None:
+    panel = figure["panels"][0] | {"lines": [{"label": k, "y": 1.0 + k} for k in range(2)]}
+    chart = draw_curves(panel, ["plain", "corrected"])
+    dashes = [entry["dash"] for entry in chart.legend[-2:]]
+    assert len(set(dashes)) == 2
+    assert re.findall(r'class="level" stroke-dasharray="([\d ]+)"', chart.svg) == dashes
+
+
 def test_values_that_explode_get_a_logarithmic_axis(figure: dict[str, Any]) -> None:
     panel = figure["panels"][0] | {"lines": []}
     arm = panel["arms"][0] | {"x": [0, 1, 2], "runs": []}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import cycle, pairwise
 from typing import Any, NamedTuple
 
 from markupsafe import Markup, escape
@@ -15,6 +15,9 @@ from covshift.report.plots import COLORS
 
 _WIDTH, _HEIGHT = 440, 290
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 424, 26, 246
+LEVEL_DASHES = ("4 3", "1 3", "9 3")
+"""Of level lines, one after the other, so that they can be told apart."""
+
 _DASHES = ("", "7 3", "2 3")
 _LOGARITHMIC_FROM = 100.0
 """Positive values that span more than this factor are drawn on a logarithmic axis: the largest would hide the rest."""
@@ -110,10 +113,10 @@ def draw_curves(panel: dict[str, Any], labels: Sequence[str]) -> Chart:
     x = Axis.across(at for arm in arms for part in (arm, *arm["runs"]) for at in part["x"])
     y = upward_axis(panel)
     parts = [_frame(x, y, panel["x"], panel["y"])]
-    for line in lines:
+    for line, dash in zip(lines, cycle(LEVEL_DASHES), strict=False):
         at = y.place(line["y"])
         parts.append(
-            f'<line class="level" x1="{_LEFT}" x2="{_RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>'
+            f'<line class="level" stroke-dasharray="{dash}" x1="{_LEFT}" x2="{_RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>'
         )
     legend = []
     for arm in arms:
@@ -121,7 +124,10 @@ def draw_curves(panel: dict[str, Any], labels: Sequence[str]) -> Chart:
         color, dash = COLORS[k % len(COLORS)], _DASHES[k // len(COLORS) % len(_DASHES)]
         legend.append({"label": arm["label"], "color": color, "dash": dash})
         parts.append(_arm(arm, x, y, color, dash))
-    legend += [{"label": line["label"], "color": "#5b6478", "dash": "4 3"} for line in lines]
+    legend += [
+        {"label": line["label"], "color": "#5b6478", "dash": dash}
+        for line, dash in zip(lines, cycle(LEVEL_DASHES), strict=False)
+    ]
     label = f"{panel['title']}: {panel['y']} against {panel['x']}. Arrow keys read its values."
     data = {
         "x": {"label": panel["x"]} | x.record(),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from covshift.report.charts import upward_axis
+from covshift.report.charts import LEVEL_DASHES, upward_axis
 from covshift.report.plots import COLORS, house_style, subscripts
 
 _NO_DATE = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
@@ -55,9 +56,14 @@ def _draw_panel(axes: Axes, panel: dict[str, Any], labels: Sequence[str]) -> Non
         for run in arm["runs"]:
             if run["status"] == "diverged" and run["x"]:
                 axes.plot(run["x"][-1], run["y"][-1], "x", color=color, markeredgewidth=2)
-    for line in panel["lines"]:
+    for line, dash in zip(panel["lines"], cycle(LEVEL_DASHES), strict=False):
+        style = (0, tuple(float(length) for length in dash.split()))
         axes.axhline(
-            line["y"], color="#5b6478", linewidth=1, linestyle="--", label=subscripts(line["label"])
+            line["y"],
+            color="#5b6478",
+            linewidth=1.3,
+            linestyle=style,
+            label=subscripts(line["label"]),
         )
     axes.set_yscale("log" if upward_axis(panel).logarithmic else "linear")
     axes.set(title=panel["title"], xlabel=panel["x"], ylabel=subscripts(panel["y"]))
