@@ -57,12 +57,12 @@ def _draw_panel(axes: Axes, panel: dict[str, Any], labels: Sequence[str]) -> Non
             if run["status"] == "diverged" and run["x"]:
                 axes.plot(run["x"][-1], run["y"][-1], "x", color=color, markeredgewidth=2)
     for line, dash in zip(panel["lines"], cycle(LEVEL_DASHES), strict=False):
-        style = (0, tuple(float(length) for length in dash.split()))
+        dashes = (0, tuple(float(length) for length in dash.split()))
         axes.axhline(
             line["y"],
             color="#5b6478",
             linewidth=1.3,
-            linestyle=style,
+            linestyle=dashes,
             label=subscripts(line["label"]),
         )
     axes.set_yscale("log" if upward_axis(panel).logarithmic else "linear")
