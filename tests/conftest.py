@@ -1,3 +1,4 @@
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,10 @@ from covshift.theory.examples import Problem
 # No deadline, since shared machines stall; the same examples every run, so that a failure repeats.
 settings.register_profile("covshift", deadline=None, derandomize=True, max_examples=40)
 settings.load_profile("covshift")
+
+
+# A shell starts background jobs with SIGINT ignored, and Python then leaves it so; tests send it to themselves.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
