@@ -24,7 +24,6 @@ from covshift.experiments.estimation.sweep import LEVEL, SCALES, Row, Scale, cel
 from covshift.report.page import render
 from covshift.report.plots import house_style, to_svg
 from covshift.report.progress import track
-from covshift.theory.validation import check_seed
 from covshift.version import __version__
 
 SIZES = {"smoke": ((100, 1_000), 3), "small": ((100, 1_000, 10_000, 100_000), 10)}
@@ -39,34 +38,32 @@ class Outcome(NamedTuple):
     page: Path
 
 
-def run(out: Path, *, scale: str = "small", seed: int = 0, console: Console) -> Outcome:
+def run(out: Path, *, scale: str = "small", console: Console) -> Outcome:
     """Runs everything and writes `estimates.csv`, `convergence.csv`, figures and `index.html` into `out`.
 
     Args:
         out: folder, made where it is missing; files of an earlier study are replaced.
         scale: `smoke` or `small`.
-        seed: of the first dataset of each cell; the others follow.
         console: for the progress bars.
     """
     if scale not in SCALES:
         raise InputError(f"scale must be {' or '.join(SCALES)}, but it is {scale}")
-    check_seed(seed)
     if out.exists() and not out.is_dir():
         raise InputError(f"{out} is a file; name a folder")
     out.mkdir(parents=True, exist_ok=True)
     size = SCALES[scale]
-    jobs = [(cell, seed + k) for cell in cells(size) for k in range(size.seeds)]
+    jobs = [(cell, seed) for cell in cells(size) for seed in range(size.seeds)]
     rows = [
         row
-        for cell, number in track(console, "datasets", jobs, len(jobs))
-        for row in run_cell(cell, size, number)
+        for cell, seed in track(console, "datasets", jobs, len(jobs))
+        for row in run_cell(cell, size, seed)
     ]
     _write_csv(out / "estimates.csv", Row._fields, rows)
     _write_csv(out / "convergence.csv", Point._fields, list(convergence(*SIZES[scale])))
-    return write_page(out, scale=scale, seed=seed)
+    return write_page(out, scale=scale)
 
 
-def write_page(out: Path, *, scale: str, seed: int) -> Outcome:
+def write_page(out: Path, *, scale: str) -> Outcome:
     """The page anew, from the records in `out` alone."""
     rows = [Row(*record) for record in _read_csv(out / "estimates.csv", Row)]
     points = [Point(*record) for record in _read_csv(out / "convergence.csv", Point)]
