@@ -41,6 +41,13 @@ def test_a_state_that_is_hardly_ever_visited_is_no_trouble(size: int, sparse: bo
         np.testing.assert_allclose(found, expected[order], atol=1e-13)
 
 
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_state_that_is_left_for_good_in_floating_point_is_no_trouble(sparse: bool) -> None:
+    p = np.array([[0.0, 1.0], [1e-20, 1.0]])
+    found = MarkovChain(sp.csr_array(p) if sparse else p).stationary()
+    np.testing.assert_allclose(found, [1e-20, 1.0], rtol=1e-12)
+
+
 def test_what_does_not_balance_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("covshift.theory.chain._anchored", lambda block, anchor: np.eye(7)[0])
     with pytest.raises(InputError, match="cannot be found in floating point"):

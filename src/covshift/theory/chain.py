@@ -212,7 +212,10 @@ def _stationary_of_class(p: Matrix, states: NDArray[np.int64]) -> Vector:
     if len(states) < p.shape[0]:
         block = sp.csr_array(p)[states][:, states] if sp.issparse(p) else p[np.ix_(states, states)]
     distribution = _anchored(block, 0)
-    if distribution[0] < _LIGHT * distribution.max() or _imbalance(block, distribution) > _BALANCED:
+    if (
+        distribution[0] < _LIGHT * distribution.max()
+        or not _imbalance(block, distribution) < _BALANCED
+    ):
         late = Resolvent(block, 1.0 - 1e-9).solve_transposed(np.ones(len(states)))
         distribution = _anchored(block, int(np.argmax(late)))
     if not _imbalance(block, distribution) < _BALANCED:
@@ -226,14 +229,17 @@ def _stationary_of_class(p: Matrix, states: NDArray[np.int64]) -> Vector:
 def _anchored(block: Matrix, anchor: int) -> Vector:
     """The distribution that balances all states but `anchor`, whose mass comes before the others'."""
     rest = np.delete(np.arange(block.shape[0]), anchor)
-    if sp.issparse(block):
-        rows = sp.csr_array(block)
-        inflow = rows[[anchor]].toarray().ravel()[rest]
-        system = sp.eye_array(len(rest), format="csc") - sp.csc_array(rows[rest][:, rest])
-        mass = _factorize_sparse(system)(inflow, True)
-    else:
-        system_t = np.eye(len(rest)) - block[np.ix_(rest, rest)].T
-        mass = np.linalg.solve(system_t, block[anchor, rest])
+    try:
+        if sp.issparse(block):
+            rows = sp.csr_array(block)
+            inflow = rows[[anchor]].toarray().ravel()[rest]
+            system = sp.eye_array(len(rest), format="csc") - sp.csc_array(rows[rest][:, rest])
+            mass = _factorize_sparse(system)(inflow, True)
+        else:
+            system_t = np.eye(len(rest)) - block[np.ix_(rest, rest)].T
+            mass = np.linalg.solve(system_t, block[anchor, rest])
+    except (np.linalg.LinAlgError, RuntimeError):  # Exactly singular: nothing that balances.
+        mass = np.zeros(len(rest))
     distribution = np.insert(np.maximum(mass, 0.0), anchor, 1.0)
     return np.asarray(distribution / distribution.sum())
 
