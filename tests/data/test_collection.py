@@ -17,6 +17,7 @@ import pytest
 from covshift.cli.main import main
 from covshift.config.environment import EnvOptions
 from covshift.data.collection import Collector, Request, collect
+from covshift.data.policies import parse_policy
 from covshift.data.store import Store
 from covshift.data.verification import verify
 from covshift.errors import InputError
@@ -289,6 +290,16 @@ def test_bad_requests_are_one_sentence(
     assert message in error
     assert error.count("\n") == 1
     assert not (tmp_path / "x").exists()
+
+
+def test_a_refused_policy_file_is_not_left_open(tmp_path: Path) -> None:
+    np.savez(tmp_path / "many.npz", a=np.eye(2))
+    with pytest.raises(InputError) as refused:
+        parse_policy(f"file:{tmp_path / 'many.npz'}", 2)
+    # The error's frames keep what was read, so that the open files of this process would show it.
+    opened = [str(path.resolve()) for path in Path("/proc/self/fd").iterdir()]
+    assert str(tmp_path / "many.npz") not in opened
+    assert "one array of numbers" in str(refused.value)
 
 
 def test_a_second_collection_of_the_same_waits(tmp_path: Path) -> None:

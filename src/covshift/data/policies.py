@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.metadata
+import io
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -126,7 +127,7 @@ def parse_policy(text: str, num_actions: int) -> Policy:
 def _load_table(path: str, num_actions: int) -> Table:
     try:
         data = Path(path).read_bytes()
-        table = np.load(path, allow_pickle=False)
+        table = np.load(io.BytesIO(data), allow_pickle=False)  # An npz would hold its file open.
     except (OSError, ValueError, EOFError) as error:
         raise InputError(f"the policy file {path} cannot be read: {error}") from error
     if not isinstance(table, np.ndarray) or table.dtype.kind not in "biuf":
