@@ -17,7 +17,7 @@ import numpy as np
 from covshift.learners import LinearRatio, constant, train
 from covshift.theory.examples import garnet
 from covshift.theory.simulation import Transition, simulate
-from covshift.theory.validation import Dense
+from covshift.validation import Dense
 
 RATIO_DISCOUNT, STEP_SIZE = 0.99, 0.01
 

@@ -25,7 +25,7 @@ import scipy.sparse as sp
 
 from covshift.theory import BellmanOperator, CopOperator
 from covshift.theory.examples import open_grid
-from covshift.theory.validation import Vector
+from covshift.validation import Vector
 
 TOLERANCE = 1e-8
 DISCOUNT = 0.99

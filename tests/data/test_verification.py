@@ -5,10 +5,11 @@ import numpy as np
 import pytest
 
 from covshift.data.collection import Request, collect
-from covshift.data.format import read_manifest, read_rows, write_checksums, write_json, write_shard
+from covshift.data.format import read_manifest, read_rows, write_shard
 from covshift.data.store import Store
 from covshift.data.verification import verify
 from covshift.errors import InputError
+from covshift.files import write_checksums, write_json
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ from covshift.learners import TabularRatio, robbins_monro
 from covshift.theory import DiscountedCopOperator, ProjectedOperator, effective_sample_share
 from covshift.theory.examples import Problem, episodic, four_rooms, garnet, line_chain, random_walk
 from covshift.theory.simulation import Transition
-from covshift.theory.validation import Vector
+from covshift.validation import Vector
 
 CONTINUING = garnet(np.random.default_rng(1), 6, 3, 2)
 EPISODIC = episodic(np.random.default_rng(3), 5, 2, single_start=False)

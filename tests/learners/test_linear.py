@@ -26,7 +26,7 @@ from covshift.rules import linear_cop_direction
 from covshift.theory import ProjectedOperator, project_weighted_simplex
 from covshift.theory.examples import Problem, bairds_star, boyan_chain, dirichlet, random_walk
 from covshift.theory.simulation import Transition, simulate
-from covshift.theory.validation import Dense, Vector
+from covshift.validation import Dense, Vector
 
 
 def problem_and_features(seed: int = 0) -> tuple[Problem, Dense]:

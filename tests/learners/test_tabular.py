@@ -8,7 +8,7 @@ from covshift.learners import TabularCorrectedTD, TabularRatio, constant, robbin
 from covshift.theory import FiniteMDP
 from covshift.theory.examples import Problem, bairds_star, dirichlet, random_walk
 from covshift.theory.simulation import Transition, simulate
-from covshift.theory.validation import Dense, Vector
+from covshift.validation import Dense, Vector
 
 SEEDS = st.integers(0, 2**32 - 1)
 

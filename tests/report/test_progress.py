@@ -2,7 +2,7 @@ import io
 
 from rich.console import Console
 
-from covshift.report.progress import counter, track
+from covshift.progress import counter, track
 
 
 class Clock:

@@ -220,7 +220,7 @@ def test_loading_runs_no_code(tmp_path: Path, data: str) -> None:
         def __reduce__(self) -> tuple[Any, tuple[str]]:
             return (exec, ("raise SystemExit('code from a checkpoint ran')",))
 
-    from covshift.data.format import write_checksums
+    from covshift.files import write_checksums
 
     for place in (folder / "checkpoints").iterdir():
         torch.save(Trap(), place / "tensors.safetensors")

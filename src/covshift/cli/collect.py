@@ -49,7 +49,7 @@ class Collect:
         from rich.console import Console
 
         from covshift.data.collection import Collector, Request
-        from covshift.report.progress import counter
+        from covshift.progress import counter
 
         request = Request(
             self.env, self.transitions, self.policy, self.seed, self.envs, self.options

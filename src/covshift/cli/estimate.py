@@ -182,7 +182,7 @@ def _counter(label: str, total: int) -> AbstractContextManager[Callable[[int], N
     """Progress beside the results, which alone go to the standard output."""
     from rich.console import Console
 
-    from covshift.report.progress import counter
+    from covshift.progress import counter
 
     return counter(Console(stderr=True), label, total)
 

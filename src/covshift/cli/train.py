@@ -236,7 +236,7 @@ def _value_of(arguments: Sequence[str], flag: str) -> str | None:
 def _collect(collector: Any, folder: Path) -> None:
     from rich.console import Console
 
-    from covshift.report.progress import counter
+    from covshift.progress import counter
 
     request = collector.request
     print(f"Collecting {request.transitions:,} transitions of {request.env} into {folder}")

@@ -22,7 +22,6 @@ import numpy as np
 
 from covshift.config.environment import EnvOptions
 from covshift.data.format import (
-    CHECKSUMS,
     COLUMNS,
     DICTIONARY,
     EPISODES_PER_SHARD,
@@ -35,8 +34,6 @@ from covshift.data.format import (
     read_manifest,
     read_rows,
     shard_name,
-    write_checksums,
-    write_json,
     write_shard,
 )
 from covshift.data.frames import FrameCodec, encoding_of, train_dictionary
@@ -45,6 +42,7 @@ from covshift.data.policies import parse_policy
 from covshift.data.recording import Acted, Recorder, Runner
 from covshift.envs import Streams, make_streams
 from covshift.errors import InputError
+from covshift.files import CHECKSUMS, PARTIAL, whole_file, write_checksums, write_json
 from covshift.version import __version__
 
 DICTIONARY_FRAMES = 4_000
@@ -124,15 +122,14 @@ class Collector:
                     f"{self.out} holds a dataset of another make ({_listed(differing)}); "
                     "name another folder, or remove that one"
                 )
-        elif any(path.suffix != ".partial" for path in self.out.iterdir()):
+        elif any(path.suffix != PARTIAL for path in self.out.iterdir()):
             raise InputError(f"{self.out} is not empty and holds no dataset; name another folder")
         else:
             write_json(manifest, wanted)
         dictionary = self.out / DICTIONARY
         if encoding_of(self.shape, self.dtype) == "zstd" and not dictionary.is_file():
-            partial = dictionary.with_suffix(f".{os.getpid()}.partial")
-            partial.write_bytes(train_dictionary(self._sample_frames))
-            partial.replace(dictionary)
+            with whole_file(dictionary) as partial:
+                partial.write_bytes(train_dictionary(self._sample_frames))
         return self.codec()
 
     def codec(self) -> FrameCodec:
@@ -206,7 +203,7 @@ class Collector:
                     "episodes": int(initial.sum()),
                 }
             )
-        for path in [*self.out.glob("shard-*.arrow"), *self.out.glob("*.partial")]:
+        for path in [*self.out.glob("shard-*.arrow"), *self.out.glob(f"*{PARTIAL}")]:
             if path.name not in {shard["file"] for shard in shards}:
                 path.unlink()
         totals = {

@@ -20,13 +20,12 @@ from covshift.data.format import (
     Rows,
     shard_name,
     stack_rows,
-    write_checksums,
-    write_json,
     write_shard,
 )
 from covshift.data.frames import FrameCodec, encoding_of, train_dictionary
 from covshift.data.policies import parse_policy
 from covshift.errors import InputError
+from covshift.files import write_checksums, write_json
 
 _SAMPLE_EPISODES, _SAMPLE_FRAMES = 20, 4_000
 """What the dictionary is trained on, at most."""

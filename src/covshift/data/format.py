@@ -7,9 +7,7 @@ arrived at (reward, terminated, truncated, life_lost; is_initial for the first),
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,9 +19,10 @@ from numpy.typing import NDArray
 
 from covshift.data.frames import FrameCodec
 from covshift.errors import InputError
+from covshift.files import whole_file
 
 FORMAT_VERSION = 1
-MANIFEST, CHECKSUMS, DICTIONARY = "manifest.json", "checksums.sha256", "dictionary.zstd"
+MANIFEST, DICTIONARY = "manifest.json", "dictionary.zstd"
 SHARD_TRANSITIONS = 262_144
 """A shard ends with the first episode after this many."""
 
@@ -100,16 +99,12 @@ def write_shard(path: Path, rows: Rows, codec: FrameCodec) -> None:
         for name, kind_ in COLUMNS.items()
     ]
     batch = pa.record_batch([*arrays, pa.array(rows.observations, type=kind)], schema=schema)
-    partial = path.with_suffix(".partial")
-    try:
-        with pa.OSFile(str(partial), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
-            writer.write_batch(batch)
-        with partial.open("rb+") as file:
-            os.fsync(file.fileno())
-        partial.replace(path)
-    except OSError:
-        partial.unlink(missing_ok=True)
-        raise
+    with (
+        whole_file(path, durable=True) as partial,
+        pa.OSFile(str(partial), "wb") as sink,
+        pa.ipc.new_file(sink, schema) as writer,
+    ):
+        writer.write_batch(batch)
 
 
 def read_batch(path: Path) -> pa.RecordBatch:
@@ -193,24 +188,3 @@ def read_codec(folder: Path, manifest: dict[str, Any]) -> FrameCodec:
         np.dtype(observation["dtype"]),
         dictionary.read_bytes() if dictionary.is_file() else None,
     )
-
-
-def write_json(path: Path, value: dict[str, Any]) -> None:
-    """Writes a JSON file whole or not at all."""
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(value, indent=2, sort_keys=True) + "\n")
-    partial.replace(path)
-
-
-def write_checksums(folder: Path, names: Iterable[str]) -> None:
-    """Writes the file that `sha256sum --check` reads."""
-    lines = [f"{sha256(folder / name)}  {name}\n" for name in names]
-    partial = (folder / CHECKSUMS).with_suffix(".partial")
-    partial.write_text("".join(lines))
-    partial.replace(folder / CHECKSUMS)
-
-
-def sha256(path: Path) -> str:
-    """The hash of a file's bytes."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

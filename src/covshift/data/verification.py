@@ -7,9 +7,10 @@ from pathlib import Path
 
 from zstandard import ZstdError
 
-from covshift.data.format import CHECKSUMS, MANIFEST, read_manifest, sha256
+from covshift.data.format import MANIFEST, read_manifest
 from covshift.data.store import Store
 from covshift.errors import InputError
+from covshift.files import CHECKSUMS, sha256
 
 
 def verify(folder: Path) -> Iterator[str]:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from covshift.estimation.problem import RatioProblem
-from covshift.theory.validation import Vector
+from covshift.validation import Vector
 
 
 def arrivals(

@@ -17,7 +17,7 @@ from covshift.errors import InputError
 from covshift.estimation.features import Features
 from covshift.estimation.logs import Logs, check_mu
 from covshift.estimation.policies import PolicyLike, as_policy
-from covshift.theory.validation import Dense, Vector
+from covshift.validation import Dense, Vector
 
 Predict: TypeAlias = Callable[[NDArray[Any]], Dense]
 """From features, or state numbers, to probabilities of actions."""

@@ -14,7 +14,7 @@ from covshift.errors import InputError
 from covshift.estimation.estimators import ESTIMATORS
 from covshift.estimation.question import Question
 from covshift.report.plots import COLORS, house_style, panels
-from covshift.theory.validation import Vector
+from covshift.validation import Vector
 
 
 @final

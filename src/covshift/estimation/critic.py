@@ -17,7 +17,7 @@ from covshift.estimation.moments import (
 )
 from covshift.estimation.question import Question
 from covshift.theory.chain import as_dense
-from covshift.theory.validation import Vector
+from covshift.validation import Vector
 
 
 @final

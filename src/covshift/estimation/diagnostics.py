@@ -13,7 +13,7 @@ from covshift.estimation.model import EmpiricalModel
 from covshift.estimation.moments import solve
 from covshift.estimation.problem import RatioFunction, RatioProblem
 from covshift.theory.bounds import mean_ratio_bounds
-from covshift.theory.validation import Vector
+from covshift.validation import Vector
 
 Flag: TypeAlias = Literal["ok", "collapsed", "diverged", "impossible"]
 

@@ -19,7 +19,7 @@ from covshift.errors import InputError
 from covshift.estimation.experience import Experience
 from covshift.estimation.moments import PairMoments, outer, pair_features
 from covshift.estimation.question import Question
-from covshift.theory.validation import Dense, Matrix, Vector
+from covshift.validation import Dense, Matrix, Vector
 
 _REWEIGHTINGS = 20
 

@@ -24,7 +24,7 @@ from covshift.estimation.importance import (
     weighted_per_decision,
 )
 from covshift.estimation.question import Objective, Question, weighted_totals
-from covshift.theory.validation import Vector
+from covshift.validation import Vector
 
 Estimate: TypeAlias = Callable[[Experience, Question], float]
 

@@ -17,7 +17,7 @@ from covshift.estimation.intake import Data, as_logs
 from covshift.estimation.logs import BLOCK, Block, Logs
 from covshift.estimation.policies import PolicyLike, as_policy
 from covshift.rules import importance_ratio
-from covshift.theory.validation import Dense, Vector
+from covshift.validation import Dense, Vector
 
 Semantics: TypeAlias = Literal["continuing", "visits", "restart"]
 

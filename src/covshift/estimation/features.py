@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from covshift.errors import InputError
 from covshift.estimation.logs import Logs
-from covshift.theory.validation import Dense, Vector, as_table
+from covshift.validation import Dense, Vector, as_table
 
 
 class Features(Protocol):

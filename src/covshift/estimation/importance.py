@@ -12,7 +12,7 @@ from covshift.errors import InputError
 from covshift.estimation.experience import Experience
 from covshift.estimation.logs import Logs
 from covshift.estimation.question import Question
-from covshift.theory.validation import Vector
+from covshift.validation import Vector
 
 
 class _Products(NamedTuple):

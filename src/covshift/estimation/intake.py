@@ -18,7 +18,7 @@ from covshift.estimation.frames import from_frame
 from covshift.estimation.logs import ArrayStates, Logs, StoreStates
 from covshift.theory.mdp import FiniteMDP
 from covshift.theory.simulation import simulate
-from covshift.theory.validation import as_policy as as_policy_table
+from covshift.validation import as_policy as as_policy_table
 
 Data: TypeAlias = Any
 """`Logs`, a folder, a `Store`, `minari:NAME`, a frame, a mapping of arrays, or trajectories."""

@@ -16,7 +16,7 @@ from covshift.learners.schedules import robbins_monro
 from covshift.theory.chain import as_dense
 from covshift.theory.projections import project_weighted_simplex
 from covshift.theory.simulation import Transition
-from covshift.theory.validation import Dense, Matrix, Vector, check_count
+from covshift.validation import Dense, Matrix, Vector, check_count
 
 Weighting: TypeAlias = Literal["uniform", "inverse"]
 

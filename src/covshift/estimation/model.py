@@ -14,7 +14,7 @@ from covshift.errors import InputError
 from covshift.estimation.experience import Experience, Semantics
 from covshift.theory.chain import MarkovChain
 from covshift.theory.ratios import c_star
-from covshift.theory.validation import Dense, Vector
+from covshift.validation import Dense, Vector
 
 
 @final

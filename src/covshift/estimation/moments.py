@@ -15,7 +15,7 @@ from covshift.errors import InputError
 from covshift.estimation.experience import Experience, Sample, Semantics
 from covshift.estimation.model import EmpiricalModel
 from covshift.theory.chain import as_dense
-from covshift.theory.validation import Matrix, Vector
+from covshift.validation import Matrix, Vector
 
 LossWeight: TypeAlias = Callable[[NDArray[Any]], Vector]
 """From features of states to the weight of their error."""

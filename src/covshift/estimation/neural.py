@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from covshift.errors import InputError
 from covshift.estimation.arrivals import arrivals
 from covshift.estimation.problem import NeuralRatio, RatioProblem
-from covshift.theory.validation import check_count
+from covshift.validation import check_count
 
 if TYPE_CHECKING:
     from covshift.learners.deep import RatioBatch, RatioLearner

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from covshift.errors import InputError
 from covshift.estimation.experience import Experience, Semantics
-from covshift.theory.validation import Dense, Vector, check_discount
+from covshift.validation import Dense, Vector, check_discount
 
 
 class RatioFunction(Protocol):

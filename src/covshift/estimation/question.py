@@ -11,7 +11,7 @@ from covshift.errors import InputError
 from covshift.estimation.experience import Experience, Sample, Semantics
 from covshift.estimation.fitting import fit_ratio
 from covshift.estimation.problem import RatioFunction, RatioProblem
-from covshift.theory.validation import Vector, check_discount
+from covshift.validation import Vector, check_discount
 
 Objective: TypeAlias = Literal["discounted", "average"]
 

@@ -21,8 +21,9 @@ from covshift.estimation.fitting import fit_ratio
 from covshift.estimation.intake import Data, as_logs
 from covshift.estimation.policies import PolicyLike
 from covshift.estimation.problem import FUNCTIONS, RatioFunction, RatioProblem
+from covshift.files import whole_file, write_text
 from covshift.report.plots import COLORS, house_style, panels
-from covshift.theory.validation import Vector
+from covshift.validation import Vector
 
 FORMAT_VERSION = 1
 SPEC, ARRAYS = "estimate.json", "estimate.npz"
@@ -82,13 +83,9 @@ class RatioEstimate:
         arrays = {f"features.{name}": v for name, v in self.features.arrays().items()}
         arrays |= {f"function.{name}": v for name, v in self.function.arrays().items()}
         arrays["sample"] = self.sample
-        partial = place / f"{ARRAYS}.partial"
-        with partial.open("wb") as file:
+        with whole_file(place / ARRAYS) as partial, partial.open("wb") as file:
             np.savez(file, allow_pickle=False, **arrays)
-        partial.replace(place / ARRAYS)
-        partial = place / f"{SPEC}.partial"
-        partial.write_text(json.dumps(spec, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        partial.replace(place / SPEC)
+        write_text(place / SPEC, json.dumps(spec, indent=2, ensure_ascii=False) + "\n")
         return place
 
     @classmethod

@@ -15,7 +15,7 @@ from covshift.estimation.model import EmpiricalModel
 from covshift.estimation.problem import RatioProblem, TableRatio
 from covshift.learners.schedules import robbins_monro
 from covshift.rules import discounted_cop_target
-from covshift.theory.validation import check_count
+from covshift.validation import check_count
 
 _target: Callable[[float, float, float], float] = cast(Any, discounted_cop_target)
 """The rule on plain numbers, which a loop over transitions does fastest."""

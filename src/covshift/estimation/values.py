@@ -18,7 +18,7 @@ from covshift.estimation.features import FeaturesLike
 from covshift.estimation.intake import Data
 from covshift.estimation.policies import PolicyLike
 from covshift.estimation.question import Objective, Question
-from covshift.theory.validation import Vector, check_count, check_seed
+from covshift.validation import Vector, check_count, check_seed
 
 
 def evaluate_policy(

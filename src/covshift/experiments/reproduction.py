@@ -15,14 +15,14 @@ from rich.console import Console
 from covshift.config.presets import SCALES, make_config
 from covshift.config.training import RuntimeOptions, TrainConfig
 from covshift.data.collection import Collector
-from covshift.data.format import CHECKSUMS, sha256, write_json
 from covshift.errors import InputError
 from covshift.experiments.experiment import Experiment
 from covshift.experiments.results import Results
+from covshift.files import CHECKSUMS, sha256, write_json
+from covshift.progress import counter
 from covshift.records import COLUMNS, RunFolder
 from covshift.report.drawing import draw_figure
 from covshift.report.live import SweepView
-from covshift.report.progress import counter
 from covshift.runs.cluster import run_on_ray
 from covshift.runs.launch import ready_dataset
 from covshift.runs.sweeps import Job, Sweep

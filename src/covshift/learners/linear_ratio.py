@@ -20,7 +20,7 @@ from covshift.rules import (
 )
 from covshift.theory.projections import project_weighted_simplex
 from covshift.theory.simulation import Transition
-from covshift.theory.validation import Dense, Vector, as_table, as_vector, check_discount
+from covshift.validation import Dense, Vector, as_table, as_vector, check_discount
 
 
 @dataclass

@@ -19,7 +19,7 @@ from covshift.rules import (
     tdc_correction,
 )
 from covshift.theory.simulation import Transition
-from covshift.theory.validation import Dense, Vector, as_table, as_vector, check_discount
+from covshift.validation import Dense, Vector, as_table, as_vector, check_discount
 
 StateT = TypeVar("StateT")
 

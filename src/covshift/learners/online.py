@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar
 
 from covshift.errors import InputError
 from covshift.theory.simulation import Transition
-from covshift.theory.validation import check_count
+from covshift.validation import check_count
 
 StateT = TypeVar("StateT")
 Observed = TypeVar("Observed")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from covshift.theory.validation import Dense, Vector
+from covshift.validation import Dense, Vector
 
 
 def features_of(phi: Dense, states: NDArray[np.int64]) -> Dense:

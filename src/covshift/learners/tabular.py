@@ -13,7 +13,7 @@ from covshift.learners.online import refuse_episodes
 from covshift.learners.schedules import Schedule
 from covshift.rules import corrected_td_error, n_step_cop_target, td_error
 from covshift.theory.simulation import Transition
-from covshift.theory.validation import Dense, Vector, as_table, check_count, check_discount
+from covshift.validation import Dense, Vector, as_table, check_count, check_discount
 
 
 @dataclass

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import IO, Any, final
 
 from covshift.config.training import TrainConfig
-from covshift.data.format import write_json
 from covshift.errors import InputError
+from covshift.files import PARTIAL, write_json
 from covshift.records.metrics import Row, read_metrics
 
 CONFIG, STATUS, METRICS, PROVENANCE = "config.json", "status.json", "metrics.csv", "provenance.json"
@@ -99,8 +99,9 @@ class RunFolder:
         """
         if self.path.exists():
             # A run that was killed while its folder was made has its provenance alone.
-            known = {PROVENANCE, "provenance.partial", "config.partial"}
-            if not self.path.is_dir() or {path.name for path in self.path.iterdir()} - known:
+            inside = [] if not self.path.is_dir() else [*self.path.iterdir()]
+            others = [p for p in inside if p.name != PROVENANCE and p.suffix != PARTIAL]
+            if not self.path.is_dir() or others:
                 raise InputError(f"{self.path} is there and holds no run; name another folder")
         self.path.mkdir(parents=True, exist_ok=True)
         write_json(self.path / PROVENANCE, provenance)

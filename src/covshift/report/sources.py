@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from covshift.errors import InputError
+from covshift.files import write_text
 from covshift.records import RunFolder, find_runs
 from covshift.report.figure_file import Figure, find_figures, read_figure
 from covshift.report.figures_page import render_report
@@ -64,9 +65,7 @@ def write_report(figures: Sequence[Figure], runs: Sequence[RunFolder], out: Path
         raise InputError(f"the page must end in .html, but it is {out}")
     page = render_report(figures, runs)
     out.parent.mkdir(parents=True, exist_ok=True)
-    partial = out.with_suffix(".partial")
-    partial.write_text(page, encoding="utf-8")
-    partial.replace(out)
+    write_text(out, page)
 
 
 def _run_names(figure: Figure) -> set[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,8 +11,8 @@ import safetensors.torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from covshift.data.format import CHECKSUMS, sha256, write_checksums
 from covshift.errors import InputError
+from covshift.files import CHECKSUMS, sha256, sync, write_checksums
 
 _TENSORS, _STATE = "tensors.safetensors", "state.json"
 _KEPT = 2
@@ -47,14 +46,14 @@ def write_checkpoint(
     (partial / _STATE).write_text(json.dumps(state, indent=1, sort_keys=True) + "\n")
     write_checksums(partial, [_TENSORS, _STATE])
     for path in (partial / _TENSORS, partial / _STATE, partial / CHECKSUMS, partial):
-        _to_disk(path)
+        sync(path)
     if place.exists():
         # Saved twice at one update; the older one stays whole until the newer one is in its place.
         old = folder / f"{place.name}.old.partial"
         shutil.rmtree(old, ignore_errors=True)
         place.rename(old)
     partial.rename(place)
-    _to_disk(folder)
+    sync(folder)
     for left in folder.glob("*.partial"):
         shutil.rmtree(left)
     for old in _listed(folder)[:-_KEPT]:
@@ -107,11 +106,3 @@ def _listed(folder: Path) -> list[Path]:
     if not folder.is_dir():
         return []
     return sorted(path for path in folder.glob("update-*") if path.suffix != ".partial")
-
-
-def _to_disk(path: Path) -> None:
-    number = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)

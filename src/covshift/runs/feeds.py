@@ -14,11 +14,12 @@ import numpy as np
 from covshift.config.training import UPDATE_STEPS, TrainConfig
 from covshift.data.ahead import ShardsAhead
 from covshift.data.collection import Collector, Request
-from covshift.data.format import CHECKSUMS, read_manifest, sha256
+from covshift.data.format import read_manifest
 from covshift.data.segments import GrowingArray
 from covshift.data.store import Store
 from covshift.envs import make_streams
 from covshift.errors import InputError
+from covshift.files import CHECKSUMS, sha256
 
 STREAM = "stream"
 """Stands for data that the run collects for itself."""

@@ -10,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 
 from covshift.config.training import TrainConfig
-from covshift.data.format import CHECKSUMS, sha256
 from covshift.data.policies import Policy
 from covshift.errors import InputError
+from covshift.files import CHECKSUMS, sha256
 from covshift.networks import AgentNetwork, make_agent_network
 from covshift.records import RunFolder
 from covshift.rules import epsilon_greedy_probabilities

@@ -6,7 +6,7 @@ import zlib
 
 import numpy as np
 
-from covshift.theory.validation import check_seed
+from covshift.validation import check_seed
 
 
 def named_generator(seed: int, name: str, *keys: int) -> np.random.Generator:

@@ -14,7 +14,7 @@ from covshift.theory.norms import induced_norm, weighted_norm
 from covshift.theory.operators import BellmanOperator, CopOperator, ProjectedOperator
 from covshift.theory.projections import project_span, span_projection
 from covshift.theory.ratios import c_star
-from covshift.theory.validation import Vector, as_vector, as_weights, check_count, check_discount
+from covshift.validation import Vector, as_vector, as_weights, check_count, check_discount
 
 
 @final

@@ -14,7 +14,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import splu
 
 from covshift.errors import InputError
-from covshift.theory.validation import (
+from covshift.validation import (
     TOLERANCE,
     Dense,
     Matrix,

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from covshift.errors import InputError
 from covshift.theory.chain import MarkovChain, lead_ends_to
-from covshift.theory.validation import (
+from covshift.validation import (
     Dense,
     Matrix,
     Vector,

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from covshift.theory.chain import as_dense
-from covshift.theory.validation import Matrix, as_vector, as_weights
+from covshift.validation import Matrix, as_vector, as_weights
 
 
 def weighted_norm(x: ArrayLike, d: ArrayLike) -> float:

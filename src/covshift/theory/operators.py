@@ -19,7 +19,7 @@ from covshift.theory.chain import MarkovChain, as_dense
 from covshift.theory.norms import induced_norm, spectral_radius
 from covshift.theory.projections import project_span, span_projection
 from covshift.theory.ratios import c_star, d_pi_hat
-from covshift.theory.validation import (
+from covshift.validation import (
     Dense,
     Matrix,
     Vector,

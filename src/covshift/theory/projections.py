@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
 from covshift.errors import InputError
-from covshift.theory.validation import Dense, Vector, as_table, as_vector
+from covshift.validation import Dense, Vector, as_table, as_vector
 
 
 def fit_span(x: ArrayLike, phi: ArrayLike, d: ArrayLike) -> Vector:

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 
 from covshift.errors import InputError
 from covshift.theory.chain import MarkovChain
-from covshift.theory.validation import (
+from covshift.validation import (
     Dense,
     Vector,
     as_occupancy,

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from covshift.theory.mdp import FiniteMDP
-from covshift.theory.validation import Vector, as_policy
+from covshift.validation import Vector, as_policy
 
 _BLOCK = 256
 

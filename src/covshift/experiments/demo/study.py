@@ -16,12 +16,12 @@ from covshift.config.training import RuntimeOptions, TrainConfig
 from covshift.data.collection import Collector
 from covshift.data.store import Store
 from covshift.errors import InputError
+from covshift.progress import counter
 from covshift.records import RunFolder
 from covshift.report.live import SweepView
 from covshift.report.page import render
 from covshift.report.pictures import picture_uri
 from covshift.report.plots import COLORS, house_style, panels, to_svg
-from covshift.report.progress import counter
 from covshift.runs import load_run
 from covshift.runs.launch import ready_dataset
 from covshift.runs.sweeps import Job, Sweep

@@ -13,7 +13,7 @@ from covshift.estimation.policies import PolicyLike
 from covshift.estimation.population import true_average, true_value
 from covshift.theory.examples import Problem, four_rooms, garnet
 from covshift.theory.mdp import FiniteMDP
-from covshift.theory.validation import Dense
+from covshift.validation import Dense
 
 
 class Domain(Protocol):

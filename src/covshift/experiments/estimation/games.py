@@ -14,7 +14,7 @@ from covshift.data.policies import Function
 from covshift.data.recording import Runner
 from covshift.envs import make_streams
 from covshift.estimation import Logs, Trajectory, from_trajectories
-from covshift.theory.validation import Dense
+from covshift.validation import Dense
 
 
 @final

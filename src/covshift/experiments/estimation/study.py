@@ -21,9 +21,10 @@ from covshift.experiments.estimation.figures import (
     summarize,
 )
 from covshift.experiments.estimation.sweep import LEVEL, SCALES, Row, Scale, cells, run_cell
+from covshift.files import whole_file, write_text
+from covshift.progress import track
 from covshift.report.page import render
 from covshift.report.plots import house_style, to_svg
-from covshift.report.progress import track
 from covshift.version import __version__
 
 SIZES = {"smoke": ((100, 1_000), 3), "small": ((100, 1_000, 10_000, 100_000), 10)}
@@ -71,7 +72,7 @@ def write_page(out: Path, *, scale: str) -> Outcome:
     exhibits = list(_exhibits(rows, points, summaries, SCALES[scale]))
     (out / "figures").mkdir(exist_ok=True)
     for exhibit in exhibits:
-        _replace(out / "figures" / f"{exhibit['name']}.svg", exhibit["svg"])
+        write_text(out / "figures" / f"{exhibit['name']}.svg", exhibit["svg"])
     page = render(
         "estimation.html.j2",
         exhibits=exhibits,
@@ -82,7 +83,7 @@ def write_page(out: Path, *, scale: str) -> Outcome:
         command=f"covshift reproduce estimation --scale {scale} --out DIR",
         version=__version__,
     )
-    _replace(out / "index.html", page)
+    write_text(out / "index.html", page)
     return Outcome(rows, points, out / "index.html")
 
 
@@ -109,13 +110,11 @@ def _groups(summaries: Sequence[Summary]) -> dict[str, list[Summary]]:
 
 
 def _write_csv(path: Path, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    partial = path.with_suffix(".partial")
-    with partial.open("w", newline="", encoding="utf-8") as file:
+    with whole_file(path) as partial, partial.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(header)
         for row in rows:
             writer.writerow([f"{v:.8g}" if isinstance(v, float) else v for v in row])
-    partial.replace(path)
 
 
 def _read_csv(path: Path, kind: type[Row] | type[Point]) -> Iterator[list[Any]]:
@@ -124,10 +123,3 @@ def _read_csv(path: Path, kind: type[Row] | type[Point]) -> Iterator[list[Any]]:
     with path.open(newline="", encoding="utf-8") as file:
         for record in csv.DictReader(file):
             yield [types[name](record[name]) for name in kind._fields]
-
-
-def _replace(path: Path, text: str) -> None:
-    """Writes a file whole or not at all."""
-    partial = path.with_suffix(".partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)

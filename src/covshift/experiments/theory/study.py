@@ -32,10 +32,11 @@ from covshift.experiments.theory.survey import (
     SurveyRow,
     survey,
 )
+from covshift.files import whole_file, write_text
+from covshift.progress import track
 from covshift.report.page import render
 from covshift.report.plots import house_style, to_svg
-from covshift.report.progress import track
-from covshift.theory.validation import check_count, check_seed
+from covshift.validation import check_count, check_seed
 from covshift.version import __version__
 
 
@@ -62,7 +63,7 @@ def run(out: Path, *, seed: int = 0, problems: int = 3000, console: Console) -> 
     out.mkdir(parents=True, exist_ok=True)
 
     findings = [claim.check(seed) for claim in track(console, "claims", CLAIMS, len(CLAIMS))]
-    _replace(out / "theory.json", json.dumps([f.record() for f in findings], indent=2) + "\n")
+    write_text(out / "theory.json", json.dumps([f.record() for f in findings], indent=2) + "\n")
 
     count = problems * len(GENERATORS) * len(RATIO_DISCOUNTS)
     rows = list(track(console, "survey of weightings", survey(problems, seed), count))
@@ -94,13 +95,12 @@ def run(out: Path, *, seed: int = 0, problems: int = 3000, console: Console) -> 
         command=f"covshift theory --out DIR --seed {seed} --problems {problems}",
         version=__version__,
     )
-    _replace(out / "index.html", page)
+    write_text(out / "index.html", page)
     return Outcome(findings, out / "index.html")
 
 
 def _write_survey(path: Path, rows: Iterable[SurveyRow]) -> None:
-    partial = path.with_suffix(".partial")
-    with partial.open("w", newline="") as file:
+    with whole_file(path) as partial, partial.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(
             ["generator", "ratio_discount"]
@@ -115,11 +115,3 @@ def _write_survey(path: Path, rows: Iterable[SurveyRow]) -> None:
                 [row.generator, row.ratio_discount]
                 + [f"{number:.6g}" for number in (*numbers, *row.estimated_radius)]
             )
-    partial.replace(path)
-
-
-def _replace(path: Path, text: str) -> None:
-    """Writes a file whole or not at all."""
-    partial = path.with_suffix(".partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)

@@ -16,7 +16,7 @@ from covshift.theory import (
     total_variation,
 )
 from covshift.theory.examples import Problem, dirichlet, garnet
-from covshift.theory.validation import Dense, Vector
+from covshift.validation import Dense, Vector
 
 GENERATORS: dict[str, Callable[[np.random.Generator], Problem]] = {
     "Dirichlet(0.3)": lambda rng: dirichlet(rng, 6, 3, num_features=2, concentration=0.3),

@@ -6,7 +6,7 @@ import numpy as np
 
 from covshift.theory.examples.problem import Problem
 from covshift.theory.mdp import FiniteMDP
-from covshift.theory.validation import Dense
+from covshift.validation import Dense
 
 
 def bairds_star(discount: float = 0.99) -> Problem:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from covshift.errors import InputError
 from covshift.theory.examples.problem import Problem
 from covshift.theory.mdp import FiniteMDP
-from covshift.theory.validation import Dense
+from covshift.validation import Dense
 
 FOUR_ROOMS = """
 #############

@@ -12,7 +12,7 @@ from covshift.theory.chain import MarkovChain
 from covshift.theory.mdp import FiniteMDP
 from covshift.theory.operators import BellmanOperator, CopOperator
 from covshift.theory.ratios import c_star, rho
-from covshift.theory.validation import Dense, Vector
+from covshift.validation import Dense, Vector
 
 
 @final

@@ -7,7 +7,7 @@ import numpy as np
 from covshift.errors import InputError
 from covshift.theory.examples.problem import Problem
 from covshift.theory.mdp import FiniteMDP
-from covshift.theory.validation import Dense
+from covshift.validation import Dense
 
 
 def dirichlet(

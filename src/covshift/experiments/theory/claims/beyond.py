@@ -34,7 +34,7 @@ from covshift.theory import (
     uniform_policy,
 )
 from covshift.theory.examples import dirichlet
-from covshift.theory.validation import Vector
+from covshift.validation import Vector
 
 
 def _dual_norm(case: Case) -> float:

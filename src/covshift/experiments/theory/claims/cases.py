@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from covshift.theory import FiniteMDP
 from covshift.theory.examples import Problem, dirichlet, episodic, garnet
-from covshift.theory.validation import Dense, Vector
+from covshift.validation import Dense, Vector
 
 
 @dataclass(frozen=True)

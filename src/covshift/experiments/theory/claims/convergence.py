@@ -22,7 +22,7 @@ from covshift.theory import (
     ResetTransition,
     as_dense,
 )
-from covshift.theory.validation import Vector
+from covshift.validation import Vector
 
 
 def steps_to_converge(rate: float) -> int:

@@ -18,7 +18,7 @@ from covshift.experiments.theory.claims.cases import (
 from covshift.rules import discounted_cop_target, initial_state_target
 from covshift.theory import as_dense
 from covshift.theory.examples import Problem
-from covshift.theory.validation import Vector
+from covshift.validation import Vector
 
 
 def _start(problem: Problem) -> Vector:

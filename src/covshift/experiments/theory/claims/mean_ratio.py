@@ -24,7 +24,7 @@ from covshift.theory import (
     span_projection,
 )
 from covshift.theory.examples import Problem
-from covshift.theory.validation import Vector
+from covshift.validation import Vector
 
 
 def _lengths(problem: Problem) -> tuple[float, float]:

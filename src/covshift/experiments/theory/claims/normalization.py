@@ -14,7 +14,7 @@ from covshift.rules import (
     normalization_loss,
     one_sided_residual,
 )
-from covshift.theory.validation import Dense, Vector
+from covshift.validation import Dense, Vector
 
 
 @dataclass(frozen=True)

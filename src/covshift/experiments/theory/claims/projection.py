@@ -20,7 +20,7 @@ from covshift.theory import (
     span_projection,
 )
 from covshift.theory.examples import dirichlet
-from covshift.theory.validation import Dense, Vector
+from covshift.validation import Dense, Vector
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from covshift.theory import (
     weighted_norm,
 )
 from covshift.theory.examples import Problem, kolter_chain
-from covshift.theory.validation import Dense, Vector
+from covshift.validation import Dense, Vector
 
 
 def _theorem_1(case: Case) -> float:

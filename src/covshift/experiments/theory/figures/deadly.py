@@ -24,7 +24,7 @@ from covshift.report.plots import legend_below, panels
 from covshift.theory import ProjectedOperator, weighted_norm
 from covshift.theory.examples import Problem, bairds_star, kolter_chain
 from covshift.theory.simulation import simulate
-from covshift.theory.validation import Dense
+from covshift.validation import Dense
 
 _CEILING = 1e8
 

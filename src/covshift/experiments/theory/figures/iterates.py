@@ -18,7 +18,7 @@ from covshift.theory import (
     weighted_norm,
 )
 from covshift.theory.examples import Problem, dirichlet
-from covshift.theory.validation import Dense, Vector
+from covshift.validation import Dense, Vector
 
 _STEPS = 60
 

@@ -8,7 +8,7 @@ from covshift.experiments.theory.figures import Exhibit
 from covshift.report.plots import legend_below, panels
 from covshift.theory import AffineOperator, total_variation
 from covshift.theory.examples import line_chain
-from covshift.theory.validation import Vector
+from covshift.validation import Vector
 
 RATIO_DISCOUNTS = (0.9, 0.99, 0.999, 0.9999)
 

@@ -11,7 +11,7 @@ from covshift.experiments.theory.figures import Exhibit
 from covshift.report.plots import panels
 from covshift.theory.examples import four_rooms
 from covshift.theory.examples.grids import FOUR_ROOMS, cells
-from covshift.theory.validation import Vector
+from covshift.validation import Vector
 
 
 def draw() -> Exhibit:
