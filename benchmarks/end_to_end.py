@@ -19,7 +19,7 @@ from covshift.config.presets import make_config
 from covshift.config.training import UPDATE_STEPS, RuntimeOptions
 from covshift.records import RunFolder
 from covshift.runs import training
-from covshift.runs.launch import begin
+from covshift.runs.launch import start_or_resume
 
 
 def timed(seconds: dict[str, float], name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -56,7 +56,7 @@ def main() -> None:
     seconds: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
-        trainer = begin(
+        trainer = start_or_resume(
             RunFolder(Path(folder) / "run"), config, "stream", RuntimeOptions(device="cpu"), print
         )
         ready = time.perf_counter() - began

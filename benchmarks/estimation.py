@@ -31,7 +31,7 @@ from covshift.estimation.experience import Experience
 from covshift.estimation.features import Table as FeatureTable
 from covshift.estimation.features import Tabular
 from covshift.estimation.fitting import fit_ratio
-from covshift.estimation.intake import from_store
+from covshift.estimation.inputs import from_store
 from covshift.estimation.policies import as_policy
 from covshift.estimation.problem import RatioProblem
 from covshift.theory.examples import line_chain

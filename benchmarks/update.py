@@ -31,7 +31,7 @@ from covshift.data.samplers import PrioritizedSampler, UniformSampler
 from covshift.data.store import Store
 from covshift.learners.deep import ratio_batch, value_batch
 from covshift.records import RunFolder
-from covshift.runs.launch import begin
+from covshift.runs.launch import start_or_resume
 from covshift.runs.training import Trainer
 
 GAMES = {"Nature": ("ALE/Pong-v5", 20_000), "MinAtar": ("MinAtar/Breakout-v1", 100_000)}
@@ -95,7 +95,7 @@ class Covshift:
     """A run of ours, stepped by its own loop."""
 
     def __init__(self, config: TrainConfig, data: Path, out: Path) -> None:
-        self.trainer: Trainer = begin(
+        self.trainer: Trainer = start_or_resume(
             RunFolder(out), config, str(data), RuntimeOptions(device="cpu"), print
         )
         self._ticks = self.trainer.run()

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from covshift.estimation import ESTIMATORS, Logs, simulate_logs
+from covshift.estimation.estimand import Estimand
 from covshift.estimation.experience import Experience, Semantics
 from covshift.estimation.fitting import fit_ratio
 from covshift.estimation.population import true_average, true_value
 from covshift.estimation.problem import RatioProblem
-from covshift.estimation.question import Question
 from covshift.theory.examples import Problem, episodic, garnet
 
 SIZES = (100, 1_000, 10_000, 100_000)
@@ -92,10 +92,10 @@ def test_short_records_do_not_bias_what_counts_sources() -> None:
     logs = simulate_logs(_EPISODIC.mdp, _EPISODIC.mu, 3, 20_000, np.random.default_rng(0))
     experience = Experience.of(logs, _EPISODIC.pi)
     truth = true_value(_EPISODIC, 0.9)
-    question = Question("discounted", 0.9)
+    estimand = Estimand("discounted", 0.9)
     for name in ("mis", "fqe", "mwl"):
-        assert ESTIMATORS[name].estimate(experience, question) == pytest.approx(truth, abs=0.1)
-    by_rows = replace(question, ratio_method="td")
+        assert ESTIMATORS[name].estimate(experience, estimand) == pytest.approx(truth, abs=0.1)
+    by_rows = replace(estimand, ratio_method="td")
     assert abs(ESTIMATORS["mis"].estimate(experience, by_rows) - truth) > 0.2
 
 
@@ -104,8 +104,8 @@ def test_short_records_do_not_bias_what_counts_sources() -> None:
 def test_values_converge(name: str, objective: str) -> None:
     if objective not in ESTIMATORS[name].needs:
         return
-    question = Question("average" if objective == "average" else "discounted", 0.9)
-    truth = true_average(EPISODIC) if question.is_average else true_value(EPISODIC, 0.9)
+    estimand = Estimand("average" if objective == "average" else "discounted", 0.9)
+    truth = true_average(EPISODIC) if estimand.is_average else true_value(EPISODIC, 0.9)
     errors = []
     for size in SIZES:
         found = []
@@ -113,7 +113,7 @@ def test_values_converge(name: str, objective: str) -> None:
             experience = Experience.of(logs_of(EPISODIC, size, seed), EPISODIC.pi)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)
-                found.append(ESTIMATORS[name].estimate(experience, question))
+                found.append(ESTIMATORS[name].estimate(experience, estimand))
         errors.append(float(np.median(np.abs(np.array(found) - truth))))
     assert errors[-1] < 0.02, errors
     assert -0.85 < slope(errors) < -0.3, errors

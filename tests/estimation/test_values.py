@@ -19,10 +19,10 @@ from covshift.estimation import (
     simulate_logs,
 )
 from covshift.estimation.critic import fit_critic
+from covshift.estimation.estimand import Estimand
 from covshift.estimation.estimators import find_estimator
 from covshift.estimation.experience import Experience
 from covshift.estimation.population import population, true_average, true_value
-from covshift.estimation.question import Question
 from covshift.estimation.values import bootstrap_weights
 from covshift.theory.examples import Problem, episodic, four_rooms, garnet, random_walk
 
@@ -41,48 +41,48 @@ def test_estimators_are_exact_on_the_population(
     if discount == 1.0 and not problem.mdp.is_episodic:
         return
     average = discount is None
-    question = Question("average" if average else "discounted", discount or 0.0, ridge=0.0)
-    if question.objective not in ESTIMATORS[name].needs:
+    estimand = Estimand("average" if average else "discounted", discount or 0.0, ridge=0.0)
+    if estimand.objective not in ESTIMATORS[name].needs:
         return
     experience = population(
         problem, np.eye(problem.mdp.num_states) if features == "one-hot" else None
     )
     truth = true_average(problem) if discount is None else true_value(problem, discount)
-    found = ESTIMATORS[name].estimate(experience, question)
+    found = ESTIMATORS[name].estimate(experience, estimand)
     assert found == pytest.approx(truth, abs=1e-6)
 
 
 def test_a_discounted_ratio_answers_for_the_reset_chain() -> None:
     problem = EPISODIC.restart()
-    question = Question("average", ratio_discount=0.7)
-    found = ESTIMATORS["mis"].estimate(population(problem), question)
+    estimand = Estimand("average", ratio_discount=0.7)
+    found = ESTIMATORS["mis"].estimate(population(problem), estimand)
     assert found == pytest.approx(
         (problem.d_mu * problem.c_star(0.7)) @ problem.mdp.r_pi(problem.pi)
     )
     # A fitted Q makes up for the ratio's bias.
-    corrected = ESTIMATORS["dr"].estimate(population(problem), question)
+    corrected = ESTIMATORS["dr"].estimate(population(problem), estimand)
     assert corrected == pytest.approx(true_average(problem))
     assert abs(found - true_average(problem)) > 1e-3
 
 
 def test_a_right_ratio_makes_up_for_a_wrong_critic() -> None:
     # One constant feature for Q, whose values are wrong; the ratio comes from the table.
-    question = Question("discounted", 0.9, ridge=0.0)
-    poor = fit_critic(population(CONTINUING, np.ones((6, 1))), question)
+    estimand = Estimand("discounted", 0.9, ridge=0.0)
+    poor = fit_critic(population(CONTINUING, np.ones((6, 1))), estimand)
     truth = true_value(CONTINUING, 0.9)
     assert abs(poor.value - truth) > 0.1
     experience = population(CONTINUING)
     wide = type(poor)(np.tile(poor.theta, 6), 0.0, poor.value)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(estimators, "fit_critic", lambda *_: wide)
-        assert estimators.doubly_robust(experience, question) == pytest.approx(truth)
+        assert estimators.doubly_robust(experience, estimand) == pytest.approx(truth)
 
 
 def test_peers_agree_with_lstdq_on_features() -> None:
     problem = garnet(np.random.default_rng(5), 8, 3, 3)
     phi = np.column_stack([np.ones(8), np.random.default_rng(0).standard_normal((8, 2))])
     experience = population(problem, phi)
-    question = Question("discounted", 0.8, ridge=0.0)
+    estimand = Estimand("discounted", 0.8, ridge=0.0)
     # Slow twin: the projected Bellman equation of Q over the pairs' distribution.
     kernel = problem.mdp.dense_kernel().reshape(24, 8)
     p_pi = np.einsum("pt,ta->pta", kernel, problem.pi).reshape(24, 24)
@@ -93,14 +93,14 @@ def test_peers_agree_with_lstdq_on_features() -> None:
     )
     twin = float((problem.d_mu[:, None] * problem.pi).ravel() @ psi @ theta)
     for name in ("fqe", "dualdice", "gendice", "gradientdice", "mwl"):
-        found = ESTIMATORS[name].estimate(experience, question)
+        found = ESTIMATORS[name].estimate(experience, estimand)
         assert found == pytest.approx(twin, rel=1e-5), name
 
 
 @pytest.mark.parametrize("name", ["gendice", "gradientdice", "mwl", "mis", "dr"])
 def test_a_slowly_mixing_table_is_no_matter(name: str) -> None:
     problem = four_rooms()
-    found = ESTIMATORS[name].estimate(population(problem), Question("average"))
+    found = ESTIMATORS[name].estimate(population(problem), Estimand("average"))
     assert found == pytest.approx(true_average(problem), rel=1e-5)
 
 
@@ -120,9 +120,9 @@ def test_peers_are_the_counted_model_on_any_table(objective: Any) -> None:
 
 def test_peers_differ_under_a_ridge() -> None:
     experience = population(CONTINUING, np.eye(6))
-    question = Question("discounted", 0.9, ridge=0.1)
+    estimand = Estimand("discounted", 0.9, ridge=0.1)
     names = ("dualdice", "gendice", "gradientdice", "mwl")
-    found = [ESTIMATORS[name].estimate(experience, question) for name in names]
+    found = [ESTIMATORS[name].estimate(experience, estimand) for name in names]
     assert np.diff(np.sort(found)).min() > 1e-4
 
 
@@ -140,7 +140,7 @@ def by_hand() -> Experience:
 
 @pytest.mark.filterwarnings("ignore:1 of 3 trajectories")
 def test_importance_sampling_by_hand() -> None:
-    question = Question("discounted", 0.5)
+    estimand = Estimand("discounted", 0.5)
     # Products: (1.6, 0.64), (1.6, 2.56), (0.4).
     per_decision = (1.6 * 1 + 0.5 * 0.64 * 2 + 1.6 * 3 + 0.5 * 2.56 * 5 + 0.4 * 7) / 3
     weighted = (0.64 * (1 + 1) + 2.56 * (3 + 2.5) + 0.4 * 7) / (0.64 + 2.56 + 0.4)
@@ -149,10 +149,10 @@ def test_importance_sampling_by_hand() -> None:
     second = 0.5 * (0.64 * 2 + 2.56 * 5) / (0.64 + 2.56 + 0.4)
     average = (1.6 * 1 + 0.64 * 2 + 1.6 * 3 + 2.56 * 5 + 0.4 * 7) / (1.6 + 0.64 + 1.6 + 2.56 + 0.4)
     for name, expected in (("pdis", per_decision), ("wis", weighted), ("wpdis", first + second)):
-        assert ESTIMATORS[name].estimate(by_hand(), question) == pytest.approx(expected), name
-    assert ESTIMATORS["pdis"].estimate(by_hand(), Question("average")) == pytest.approx(average)
+        assert ESTIMATORS[name].estimate(by_hand(), estimand) == pytest.approx(expected), name
+    assert ESTIMATORS["pdis"].estimate(by_hand(), Estimand("average")) == pytest.approx(average)
     behavior = ((1 + 0.5 * 2) + (3 + 0.5 * 5) + 7) / 3
-    assert ESTIMATORS["behavior"].estimate(by_hand(), question) == pytest.approx(behavior)
+    assert ESTIMATORS["behavior"].estimate(by_hand(), estimand) == pytest.approx(behavior)
 
 
 @pytest.mark.filterwarnings("ignore:. of . trajectories")
@@ -163,13 +163,13 @@ def test_what_begins_within_an_episode_says_nothing_about_starts() -> None:
         for reward in (1.0, 100.0, 1.0)
     ]
     logs, policy = from_trajectories(parts), np.array([[0.5, 0.5]])
-    question = Question("discounted", 0.5)
+    estimand = Estimand("discounted", 0.5)
     for name in ("behavior", "pdis", "wis", "wpdis"):
-        found = ESTIMATORS[name].estimate(Experience.of(logs, policy), question)
+        found = ESTIMATORS[name].estimate(Experience.of(logs, policy), estimand)
         assert found == pytest.approx(1.5), name
     none = Experience.of(logs.select(np.array([False, True, False])), policy)
     with pytest.raises(InputError, match="no trajectory starts from an initial state"):
-        ESTIMATORS["pdis"].estimate(none, question)
+        ESTIMATORS["pdis"].estimate(none, estimand)
 
 
 def test_a_split_record_keeps_its_value() -> None:
@@ -177,14 +177,14 @@ def test_a_split_record_keeps_its_value() -> None:
     whole = from_trajectories([record])
     for logs in (whole, whole.split(100)):
         found = ESTIMATORS["behavior"].estimate(
-            Experience.of(logs, np.ones((1, 1))), Question("discounted", 0.9)
+            Experience.of(logs, np.ones((1, 1))), Estimand("discounted", 0.9)
         )
         assert found == pytest.approx(10.0, abs=1e-3)
 
 
 @pytest.mark.filterwarnings("ignore:. of . trajectories")
 def test_a_weight_of_two_is_a_trajectory_twice() -> None:
-    question = Question("discounted", 0.5, ridge=0.0)
+    estimand = Estimand("discounted", 0.5, ridge=0.0)
     once = by_hand()
     parts = [once.select(np.array(mask)) for mask in ([True, True, True], [False, True, False])]
     blocks = [part.logs.block(np.arange(len(part.logs))) for part in parts]
@@ -201,15 +201,15 @@ def test_a_weight_of_two_is_a_trajectory_twice() -> None:
     )  # fmt: skip
     assert twice.logs.num_trajectories == 4
     for name, estimator in ESTIMATORS.items():
-        weighed = estimator.estimate(once.reweighted(np.array([1.0, 2.0, 1.0])), question)
-        assert weighed == pytest.approx(estimator.estimate(twice, question)), name
+        weighed = estimator.estimate(once.reweighted(np.array([1.0, 2.0, 1.0])), estimand)
+        assert weighed == pytest.approx(estimator.estimate(twice, estimand)), name
 
 
 def test_a_cut_record_is_warned_of() -> None:
     with pytest.warns(
         UserWarning, match="1 of 3 trajectories are cut off, so that a share of γᵗ = 0.08"
     ):
-        ESTIMATORS["pdis"].estimate(by_hand(), Question("discounted", 0.5))
+        ESTIMATORS["pdis"].estimate(by_hand(), Estimand("discounted", 0.5))
 
 
 def test_a_zero_of_pi_ends_a_product() -> None:
@@ -222,7 +222,7 @@ def test_a_zero_of_pi_ends_a_product() -> None:
     experience = Experience.of(logs, np.array([[0.0, 1.0]]))
     # ρ = 2, 0, 2 and 2, 2: after the zero nothing of the first counts, and the second starts anew.
     expected = (2 + 0 + 0 + 2 + 4) / 2
-    found = ESTIMATORS["pdis"].estimate(experience, Question("discounted", 1.0))
+    found = ESTIMATORS["pdis"].estimate(experience, Estimand("discounted", 1.0))
     assert found == pytest.approx(expected)
 
 
@@ -338,4 +338,4 @@ def test_few_trajectories_are_warned_of() -> None:
 
 
 def test_an_estimator_knows_what_it_answers() -> None:
-    assert find_estimator("mis", Question("average")).title == "COP ratio"
+    assert find_estimator("mis", Estimand("average")).title == "COP ratio"

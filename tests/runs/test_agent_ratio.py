@@ -10,7 +10,7 @@ from covshift.config.presets import make_config
 from covshift.config.training import RuntimeOptions
 from covshift.records import RunFolder
 from covshift.runs import load_run
-from covshift.runs.launch import begin
+from covshift.runs.launch import start_or_resume
 from covshift.runs.training import run_to_end
 from covshift.theory import c_star
 from covshift.theory.examples import Problem, random_walk
@@ -45,7 +45,9 @@ def test_a_trained_agent_knows_its_own_ratio(
         target_period=100,
     )
     runtime = RuntimeOptions(device="cpu", threads=1)
-    trainer = begin(RunFolder(tmp_path / "run"), config, str(data), runtime, lambda _: None)
+    trainer = start_or_resume(
+        RunFolder(tmp_path / "run"), config, str(data), runtime, lambda _: None
+    )
     run_to_end(trainer, lambda update, row: None)
     agent = load_run(tmp_path / "run")
     states = np.eye(problem.mdp.num_states, dtype=np.uint8)

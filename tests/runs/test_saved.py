@@ -11,7 +11,7 @@ from covshift.data.store import Store
 from covshift.errors import InputError
 from covshift.records import RunFolder
 from covshift.runs import load_run, roll_out
-from covshift.runs.launch import begin
+from covshift.runs.launch import start_or_resume
 from covshift.runs.playing import evaluate_run, play_episode
 from covshift.runs.seeds import named_generator
 from covshift.runs.training import run_to_end
@@ -25,7 +25,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     data = collect(Request(ENV, 500), place / "data", progress=lambda _: None)
     config = make_config(ENV, "c51-corrected", "smoke", num_updates=20, evaluate_every=20)
     runtime = RuntimeOptions(device="cpu", threads=1)
-    trainer = begin(RunFolder(place / "run"), config, str(data), runtime, lambda _: None)
+    trainer = start_or_resume(RunFolder(place / "run"), config, str(data), runtime, lambda _: None)
     run_to_end(trainer, lambda update, row: None)
     return place / "run"
 

@@ -16,7 +16,7 @@ from covshift.data.collection import Request, collect
 from covshift.errors import InputError
 from covshift.records import RunFolder, find_runs
 from covshift.runs.cluster import run_on_ray
-from covshift.runs.launch import begin, go_on
+from covshift.runs.launch import resume_run, start_or_resume
 from covshift.runs.sweeps import Job, Sweep
 from covshift.runs.training import run_to_end
 
@@ -44,7 +44,7 @@ def jobs_of(place: Path, data: str, updates: int, seeds: int = 3, **leaves: Any)
 
 
 def alone(folder: Path, job: Job) -> bytes:
-    trainer = begin(RunFolder(folder), job.config, job.data, RUNTIME, lambda _: None)
+    trainer = start_or_resume(RunFolder(folder), job.config, job.data, RUNTIME, lambda _: None)
     run_to_end(trainer, lambda update, row: None)
     return (folder / "metrics.csv").read_bytes()
 
@@ -52,7 +52,9 @@ def alone(folder: Path, job: Job) -> bytes:
 def test_killed_workers_and_half_done_sweeps_lose_nothing(tmp_path: Path, data: str) -> None:
     jobs = jobs_of(tmp_path, data, 400)
     # One is half done before, and one worker is killed on the way.
-    trainer = begin(RunFolder(jobs[2].folder), jobs[2].config, data, RUNTIME, lambda _: None)
+    trainer = start_or_resume(
+        RunFolder(jobs[2].folder), jobs[2].config, data, RUNTIME, lambda _: None
+    )
     ticks = trainer.run()
     while next(ticks).update < 100:
         pass
@@ -120,7 +122,9 @@ def test_ctrl_c_lets_workers_save(tmp_path: Path, data: str) -> None:
 def test_what_another_process_is_at_is_waited_for(tmp_path: Path, data: str) -> None:
     """A second sweep over the same runs neither gives them up nor runs them twice."""
     jobs = jobs_of(tmp_path, data, 20, seeds=2)
-    trainer = begin(RunFolder(jobs[0].folder), jobs[0].config, data, RUNTIME, lambda _: None)
+    trainer = start_or_resume(
+        RunFolder(jobs[0].folder), jobs[0].config, data, RUNTIME, lambda _: None
+    )
     polls: list[int] = []
 
     def watch(sweep: Sweep) -> None:
@@ -157,11 +161,11 @@ def test_a_sweep_that_is_ended_lets_its_runs_save(tmp_path: Path) -> None:
 
 def test_one_process_a_run(tmp_path: Path, data: str) -> None:
     (job,) = jobs_of(tmp_path, data, 20, seeds=1)
-    trainer = begin(RunFolder(job.folder), job.config, data, RUNTIME, lambda _: None)
+    trainer = start_or_resume(RunFolder(job.folder), job.config, data, RUNTIME, lambda _: None)
     with pytest.raises(InputError, match="another process is at the run"):
-        go_on(RunFolder(job.folder), RUNTIME, lambda _: None)
+        resume_run(RunFolder(job.folder), RUNTIME, lambda _: None)
     trainer.close()
-    go_on(RunFolder(job.folder), RUNTIME, lambda _: None).close()
+    resume_run(RunFolder(job.folder), RUNTIME, lambda _: None).close()
 
 
 def test_ctrl_c_lets_ray_tasks_save(

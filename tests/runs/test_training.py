@@ -23,8 +23,8 @@ from covshift.learners.deep import Diverged
 from covshift.records import COLUMNS, RunFolder, find_runs
 from covshift.runs import load_run
 from covshift.runs.checkpoints import read_checkpoint
-from covshift.runs.feeds import dataset_request
-from covshift.runs.launch import begin, go_on, pick_device
+from covshift.runs.data_sources import dataset_request
+from covshift.runs.launch import pick_device, resume_run, start_or_resume
 from covshift.runs.training import Interrupted, Trainer, run_to_end
 
 ENV = "covshift/RandomWalk-v0"
@@ -43,7 +43,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def start(folder: Path, config: TrainConfig, data: str) -> Trainer:
-    return begin(RunFolder(folder), config, data, RUNTIME, lambda _: None)
+    return start_or_resume(RunFolder(folder), config, data, RUNTIME, lambda _: None)
 
 
 def finish(trainer: Trainer) -> None:
@@ -84,10 +84,10 @@ def test_resume_is_exact(tmp_path: Path, data: str, preset: str) -> None:
     config = config_of(preset)
     finish(start(tmp_path / "whole", config, data))
     interrupt_at(start(tmp_path / "parts", config, data), 0)
-    interrupt_at(go_on(RunFolder(tmp_path / "parts"), None, lambda _: None), 13)
+    interrupt_at(resume_run(RunFolder(tmp_path / "parts"), None, lambda _: None), 13)
     assert RunFolder(tmp_path / "parts").status() == {"status": "interrupted", "update": 13}
-    interrupt_at(go_on(RunFolder(tmp_path / "parts"), None, lambda _: None), 27)
-    finish(go_on(RunFolder(tmp_path / "parts"), None, lambda _: None))
+    interrupt_at(resume_run(RunFolder(tmp_path / "parts"), None, lambda _: None), 27)
+    finish(resume_run(RunFolder(tmp_path / "parts"), None, lambda _: None))
     assert_same(tmp_path / "whole", tmp_path / "parts")
     assert RunFolder(tmp_path / "parts").status() == {"status": "finished", "update": 40}
 
@@ -98,10 +98,10 @@ def test_a_run_under_a_link_and_one_in_the_working_directory_find_their_data(
     (tmp_path / "far" / "away").mkdir(parents=True)
     (tmp_path / "out").symlink_to(tmp_path / "far" / "away")
     interrupt_at(start(tmp_path / "out" / "run", config_of(), data), 5)
-    go_on(RunFolder(tmp_path / "out" / "run"), None, lambda _: None).close()
+    resume_run(RunFolder(tmp_path / "out" / "run"), None, lambda _: None).close()
     interrupt_at(start(tmp_path / "streamed", config_of(), "stream"), 5)
     monkeypatch.chdir(tmp_path / "streamed")
-    go_on(RunFolder(Path()), None, lambda _: None).close()
+    resume_run(RunFolder(Path()), None, lambda _: None).close()
 
 
 def test_imported_data_must_fit_the_environment(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_resume_is_exact_on_frames(tmp_path: Path) -> None:
     data = collect(dataset_request(config), tmp_path / "data", progress=lambda _: None)
     finish(start(tmp_path / "whole", config, str(data)))
     interrupt_at(start(tmp_path / "parts", config, str(data)), 2)
-    finish(go_on(RunFolder(tmp_path / "parts"), None, lambda _: None))
+    finish(resume_run(RunFolder(tmp_path / "parts"), None, lambda _: None))
     assert_same(tmp_path / "whole", tmp_path / "parts")
 
 
@@ -142,7 +142,7 @@ def test_resume_is_exact_while_data_stream_in(tmp_path: Path, preset: str) -> No
     config = config_of(preset, **leaves)
     finish(start(tmp_path / "whole", config, "stream"))
     interrupt_at(start(tmp_path / "parts", config, "stream"), 13)
-    finish(go_on(RunFolder(tmp_path / "parts"), None, lambda _: None))
+    finish(resume_run(RunFolder(tmp_path / "parts"), None, lambda _: None))
     assert_same(tmp_path / "whole", tmp_path / "parts")
     _, state, _ = state_of(tmp_path / "whole")
     lo, hi = state["value_sampler"]["window"]
@@ -160,12 +160,12 @@ def test_killed_runs_go_on_exactly(tmp_path: Path, data: str) -> None:
         "from pathlib import Path\n"
         "from covshift.config.training import RuntimeOptions, TrainConfig\n"
         "from covshift.records import RunFolder\n"
-        "from covshift.runs.launch import begin\n"
+        "from covshift.runs.launch import start_or_resume\n"
         "from covshift.runs.training import run_to_end\n"
         "import json\n"
         "config = TrainConfig.from_json(json.loads(sys.argv[2]))\n"
         "runtime = RuntimeOptions(device='cpu', threads=1)\n"
-        "run_to_end(begin(RunFolder(Path(sys.argv[1])), config, sys.argv[3], runtime, print), lambda u, r: None)\n"
+        "run_to_end(start_or_resume(RunFolder(Path(sys.argv[1])), config, sys.argv[3], runtime, print), lambda u, r: None)\n"
     )
     rng = random.Random(0)
     kills, loading = 0, 0.0
@@ -200,7 +200,7 @@ def test_damaged_checkpoints_are_named_and_passed_over(tmp_path: Path, data: str
     content[-3] ^= 1
     path.write_bytes(bytes(content))
     said: list[str] = []
-    finish(go_on(RunFolder(folder), None, said.append))
+    finish(resume_run(RunFolder(folder), None, said.append))
     assert any("damaged and passed over" in text and newest.name in text for text in said)
     assert_same(tmp_path / "whole", folder)
     for place in (folder / "checkpoints").iterdir():
@@ -247,7 +247,7 @@ def test_a_run_that_diverges_says_so_and_keeps_its_checkpoint(tmp_path: Path, da
     assert rows[-1]["update"] == status["update"] < 200
     assert np.isfinite(load_run(folder.path).ratio(np.eye(6, dtype=np.uint8))).all()
     with pytest.raises(InputError, match="diverged after"):
-        go_on(folder, None, lambda _: None)
+        resume_run(folder, None, lambda _: None)
 
 
 def test_rows_hold_the_documented_columns(tmp_path: Path, data: str) -> None:
@@ -275,15 +275,15 @@ def test_rows_hold_the_documented_columns(tmp_path: Path, data: str) -> None:
 def test_the_same_command_goes_on_and_another_is_refused(tmp_path: Path, data: str) -> None:
     interrupt_at(start(tmp_path / "run", config_of(), data), 5)
     said: list[str] = []
-    trainer = begin(RunFolder(tmp_path / "run"), config_of(), data, RUNTIME, said.append)
+    trainer = start_or_resume(RunFolder(tmp_path / "run"), config_of(), data, RUNTIME, said.append)
     assert trainer.update == 5
     assert said == ["going on from update 5"]
     trainer.close()
     with pytest.raises(InputError, match=r"ratio_discount is 0\.99 there, 0\.9 here"):
         start(tmp_path / "run", config_of(ratio_discount=0.9), data)
-    finish(go_on(RunFolder(tmp_path / "run"), None, lambda _: None))
+    finish(resume_run(RunFolder(tmp_path / "run"), None, lambda _: None))
     with pytest.raises(InputError, match="is finished after 40 updates"):
-        go_on(RunFolder(tmp_path / "run"), None, lambda _: None)
+        resume_run(RunFolder(tmp_path / "run"), None, lambda _: None)
 
 
 def test_data_of_another_make_are_refused(tmp_path: Path, data: str) -> None:
@@ -295,7 +295,7 @@ def test_data_of_another_make_are_refused(tmp_path: Path, data: str) -> None:
     provenance["data"] = str(other)
     (tmp_path / "run" / "provenance.json").write_text(json.dumps(provenance))
     with pytest.raises(InputError, match="is not the one that the run began with"):
-        go_on(RunFolder(tmp_path / "run"), None, lambda _: None)
+        resume_run(RunFolder(tmp_path / "run"), None, lambda _: None)
     (tmp_path / "file").mkdir()
     (tmp_path / "file" / "x").write_text("")
     with pytest.raises(InputError, match="holds no run; name another folder"):

@@ -17,7 +17,7 @@ from covshift.learners.deep import UpdateReport
 from covshift.records import RunFolder
 from covshift.runs import Episode, evaluation, training
 from covshift.runs.evaluation import roll_out
-from covshift.runs.launch import begin, prepare
+from covshift.runs.launch import prepare, start_or_resume
 from covshift.runs.training import Trainer
 
 ENV = "covshift/RandomWalk-v0"
@@ -54,7 +54,7 @@ class Recorder:
 
 
 def started(tmp_path: Path, config: TrainConfig, data: str) -> tuple[Trainer, Recorder]:
-    trainer = begin(RunFolder(tmp_path / "run"), config, data, RUNTIME, lambda _: None)
+    trainer = start_or_resume(RunFolder(tmp_path / "run"), config, data, RUNTIME, lambda _: None)
     recorder = Recorder(trainer)
     trainer.learner.update = recorder  # type: ignore[method-assign, assignment]
     return trainer, recorder
@@ -249,7 +249,7 @@ def test_a_run_killed_before_its_first_checkpoint_starts_again(tmp_path: Path, d
     prepare(folder, config_of(num_updates=4, evaluate_every=4), data, RUNTIME)
     (folder.checkpoints / "update-000000000.partial").mkdir(parents=True)
     (folder.checkpoints / "update-000000000.partial" / "state.json").write_text("{")
-    trainer = begin(
+    trainer = start_or_resume(
         folder, config_of(num_updates=4, evaluate_every=4), data, RUNTIME, lambda _: None
     )
     training.run_to_end(trainer, lambda update, row: None)

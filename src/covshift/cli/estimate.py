@@ -148,7 +148,7 @@ class Value:
             print(f"Note: {message}.", file=sys.stderr)
         if not found.estimates:
             raise InputError("; ".join(f"{name}: {why}" for name, why in found.failures.items()))
-        print(found.estimates[0].question.describe())
+        print(found.estimates[0].estimand.describe())
         for estimate in found.estimates:
             interval = f"[{estimate.low:.4g}, {estimate.high:.4g}]"
             print(f"{estimate.estimator:14} {estimate.value:<11.4g} {interval}")

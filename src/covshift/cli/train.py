@@ -93,11 +93,11 @@ class Train:
     def run(self) -> None:
         """Collects what is missing, trains, and says where the result is."""
         from covshift.records import RunFolder
-        from covshift.runs.launch import begin, ready_dataset
+        from covshift.runs.launch import ensure_dataset, start_or_resume
 
         config, folder = self.config(), RunFolder(self.out)
-        data = self.data or str(ready_dataset(config, self.data_root, _collect))
-        _train(begin(folder, config, data, self.runtime, print), self.runtime)
+        data = self.data or str(ensure_dataset(config, self.data_root, _collect))
+        _train(start_or_resume(folder, config, data, self.runtime, print), self.runtime)
 
 
 def parse_train(arguments: Sequence[str]) -> Train:
@@ -140,11 +140,11 @@ class Resume:
     def run(self) -> None:
         """Goes on to the end."""
         from covshift.records import RunFolder
-        from covshift.runs.launch import go_on
+        from covshift.runs.launch import resume_run
 
         folder = RunFolder(self.run_folder)
         said = RuntimeOptions(**folder.provenance()["runtime"])
-        _train(go_on(folder, said, print), said)
+        _train(resume_run(folder, said, print), said)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from covshift.estimation.estimators import ESTIMATORS
 from covshift.estimation.features import RandomFourier, Tabular
 from covshift.estimation.fitting import METHODS, register_method
 from covshift.estimation.frames import from_frame
-from covshift.estimation.intake import as_logs, from_minari, from_store, simulate_logs
+from covshift.estimation.inputs import as_logs, from_minari, from_store, simulate_logs
 from covshift.estimation.logs import Logs
 from covshift.estimation.ratio import RatioEstimate, estimate_ratio
 from covshift.estimation.values import compare_estimators, evaluate_policy

@@ -11,8 +11,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from covshift.errors import InputError
+from covshift.estimation.estimand import Estimand
 from covshift.estimation.estimators import ESTIMATORS
-from covshift.estimation.question import Question
 from covshift.report.plots import COLORS, house_style, panels
 from covshift.validation import Vector
 
@@ -28,7 +28,7 @@ class ValueEstimate:
         low: lower end of the interval; NaN where none was asked for.
         high: upper end.
         level: of the interval.
-        question: what was asked.
+        estimand: what was asked.
         replicates: the estimates of the bootstrap.
         seconds: how long it took.
     """
@@ -38,7 +38,7 @@ class ValueEstimate:
     low: float
     high: float
     level: float
-    question: Question
+    estimand: Estimand
     replicates: Vector
     seconds: float
 
@@ -51,8 +51,8 @@ class ValueEstimate:
         """As plain values."""
         return {
             "estimator": self.estimator,
-            "objective": self.question.objective,
-            "estimand": self.question.describe(),
+            "objective": self.estimand.objective,
+            "estimand": self.estimand.describe(),
             "value": self.value,
             "low": self.low,
             "high": self.high,
@@ -103,7 +103,7 @@ class Comparison:
                 axes.legend(loc="lower right")
             axes.set_yticks(rows, [ESTIMATORS[e.estimator].title for e in self.estimates])
             axes.set_xlim(*_limits(self))
-            asked = self.estimates[0].question.describe() if self.estimates else ""
+            asked = self.estimates[0].estimand.describe() if self.estimates else ""
             axes.set(xlabel=asked, ylim=(-0.7, len(rows) - 0.3))
         return figure
 

@@ -7,6 +7,7 @@ from typing import Any, final
 
 import numpy as np
 
+from covshift.estimation.estimand import Estimand
 from covshift.estimation.experience import Experience, Sample
 from covshift.estimation.model import EmpiricalModel
 from covshift.estimation.moments import (
@@ -15,7 +16,6 @@ from covshift.estimation.moments import (
     pair_features,
     solve,
 )
-from covshift.estimation.question import Question
 from covshift.theory.chain import as_dense
 from covshift.validation import Vector
 
@@ -45,7 +45,7 @@ class Critic:
         return psi @ self.theta, psi_bar @ self.theta, v_t
 
 
-def fit_critic(experience: Experience, question: Question) -> Critic:
+def fit_critic(experience: Experience, estimand: Estimand) -> Critic:
     """Q̂ with Q̂(s, a) = r + γ Σ_b π(b|s') Q̂(s', b) on average over the data, as far as features allow.
 
     On a table this is the value of the empirical model. On features it is LSTDQ, the point at which fitted
@@ -53,33 +53,33 @@ def fit_critic(experience: Experience, question: Question) -> Critic:
     Q̂ is differential and 1 - γ is replaced by the unknown ĝ: Σ ψ [(ψ - ψ̄')ᵀθ + ĝ] = Σ ψ r.
     """
     if experience.is_tabular:
-        return _fit_table(experience, question)
+        return _fit_table(experience, estimand)
     moments = PairMoments.of(experience)
     size = len(moments.total)
-    if not question.is_average:
-        system = as_dense(moments.gram - question.discount * moments.cross) / moments.count
-        theta = solve(system, moments.reward / moments.count, question.ridge)
+    if not estimand.is_average:
+        system = as_dense(moments.gram - estimand.discount * moments.cross) / moments.count
+        theta = solve(system, moments.reward / moments.count, estimand.ridge)
         return Critic(theta, 0.0, float(moments.initial @ theta / moments.starts))
     episodic = experience.logs.has_episodes
     moments = moments.restarted() if episodic else moments
     system = as_dense(moments.gram - moments.cross) / moments.count
     # Q̂ is free up to a constant, so the smallest θ is asked for; its last entry is ĝ, which is not small.
     bordered = np.column_stack([system, moments.total / moments.count])
-    inner = bordered.T @ bordered + question.ridge * np.diag(np.append(np.ones(size), 0.0))
+    inner = bordered.T @ bordered + estimand.ridge * np.diag(np.append(np.ones(size), 0.0))
     found = np.linalg.lstsq(inner, bordered.T @ (moments.reward / moments.count))[0]
     theta, gain = np.asarray(found[:-1], dtype=np.float64), float(found[-1])
     back = float(moments.initial @ theta / moments.starts) if episodic else 0.0
     return Critic(theta, gain, gain, back)
 
 
-def _fit_table(experience: Experience, question: Question) -> Critic:
+def _fit_table(experience: Experience, estimand: Estimand) -> Critic:
     model = EmpiricalModel.of(experience)
-    if not question.is_average:
-        v = model.value(question.discount)
-        q = model.q_values(v, question.discount)
+    if not estimand.is_average:
+        v = model.value(estimand.discount)
+        q = model.q_values(v, estimand.discount)
         theta = _spread(experience, model, q, v)
         return Critic(theta, 0.0, float(model.d_0 @ v))
-    semantics = question.semantics(experience)
+    semantics = estimand.semantics(experience)
     chain = model.chain(semantics)
     d_pi = model.ratio(semantics, 1.0) * model.d_mu
     gain = float(d_pi @ model.r_pi)

@@ -16,9 +16,9 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from covshift.errors import InputError
+from covshift.estimation.estimand import Estimand
 from covshift.estimation.experience import Experience
 from covshift.estimation.moments import PairMoments, outer, pair_features
-from covshift.estimation.question import Question
 from covshift.validation import Dense, Matrix, Vector
 
 _REWEIGHTINGS = 20
@@ -42,54 +42,54 @@ class _Flow(NamedTuple):
     seen: NDArray[np.int64]
 
 
-def dual_dice(experience: Experience, question: Question) -> float:
+def dual_dice(experience: Experience, estimand: Estimand) -> float:
     """DualDICE (Nachum et al., 2019) with ν = ψᵀα and ζ = ψᵀβ.
 
     min_α max_β E[(ν - γν')ζ - ζ²/2] - (1 - γ)E_{d₀}[ν]: the inner maximum is at β = G⁻¹Fᵀα, so that
     α solves (F G⁻¹ Fᵀ + ridge) α = b. F = Σ (ψ - γψ̄')ψᵀ, G = Σ ψψᵀ.
     """
-    parts = _flow(experience, question)
+    parts = _flow(experience, estimand)
     onto = _least_squares(_ridged(parts.gram, parts.ridge), parts.flow.T)
     beta = onto @ _least_squares(_ridged(parts.flow @ onto, parts.ridge), parts.right)
-    return _answer(parts, beta, question)
+    return _answer(parts, beta, estimand)
 
 
-def gradient_dice(experience: Experience, question: Question) -> float:
+def gradient_dice(experience: Experience, estimand: Estimand) -> float:
     """GradientDICE (Zhang et al., 2020): min_β ‖Fβ - b‖²_{G⁻¹} + (mᵀβ - 1)² + ridge ‖β‖²."""
-    parts = _flow(experience, question)
-    return _answer(parts, _regress(parts, _inverse_root(parts.gram)), question)
+    parts = _flow(experience, estimand)
+    return _answer(parts, _regress(parts, _inverse_root(parts.gram)), estimand)
 
 
-def gen_dice(experience: Experience, question: Question) -> float:
+def gen_dice(experience: Experience, estimand: Estimand) -> float:
     """GenDICE (Zhang et al., 2020): the same in the norm of the weighted data, Σ τψψᵀ.
 
     Its χ² divergence weighs by the estimate itself: min_β ‖Fβ - b‖² in (Σ max(τ, 0) ψψᵀ)⁻¹, solved by weighing
     anew until the answer stays; + (mᵀβ - 1)² + ridge ‖β‖².
     """
-    parts = _flow(experience, question)
+    parts = _flow(experience, estimand)
     beta = _regress(parts, _inverse_root(parts.gram))
-    answer = _answer(parts, beta, question)
+    answer = _answer(parts, beta, estimand)
     for _ in range(_REWEIGHTINGS):
         gram = _weighted_gram(experience, parts, beta)
         # A share of the plain Gram matrix keeps directions without weight.
         beta = _regress(parts, _inverse_root(gram + 1e-3 * parts.gram))
-        before, answer = answer, _answer(parts, beta, question)
+        before, answer = answer, _answer(parts, beta, estimand)
         if abs(answer - before) <= 1e-6 * max(1.0, abs(answer)):
             break
     return answer
 
 
-def minimax_weights(experience: Experience, question: Question) -> float:
+def minimax_weights(experience: Experience, estimand: Estimand) -> float:
     """MWL (Uehara et al., 2020), test functions ψᵀα with ‖α‖ ≤ 1: min_β ‖Fβ - b‖² + ridge ‖β‖².
 
     The average reward asks for (mᵀβ - 1)² too, without which w = 0 would do.
     """
-    parts = _flow(experience, question)
-    beta = _regress(parts, None, with_mass=question.is_average)
-    return _answer(parts, beta, question)
+    parts = _flow(experience, estimand)
+    beta = _regress(parts, None, with_mass=estimand.is_average)
+    return _answer(parts, beta, estimand)
 
 
-def _flow(experience: Experience, question: Question) -> _Flow:
+def _flow(experience: Experience, estimand: Estimand) -> _Flow:
     table = experience.is_tabular
     moments = PairMoments.of_table(experience) if table else PairMoments.of(experience)
     seen = np.flatnonzero(moments.gram.diagonal() > 0)
@@ -98,25 +98,25 @@ def _flow(experience: Experience, question: Question) -> _Flow:
             f"{len(seen):,} state-action features are too many for a dense solve (at most {MOST_PAIRS:,}); "
             "use fqe or mis, which are sparse"
         )
-    if question.is_average and experience.logs.has_episodes:
+    if estimand.is_average and experience.logs.has_episodes:
         moments = moments.restarted()
-    discount = 1.0 if question.is_average else question.discount
-    scale = moments.count if question.is_average else moments.starts
+    discount = 1.0 if estimand.is_average else estimand.discount
+    scale = moments.count if estimand.is_average else moments.starts
     gram = _dense(moments.gram, seen) / scale
     flow = gram - discount * _dense(moments.cross, seen).T / scale
-    if question.is_average:
+    if estimand.is_average:
         right, mass = np.zeros(len(seen)), moments.total / scale
     else:
         right = moments.initial[seen] / scale
         mass = ((1.0 - discount) * moments.total + discount * moments.ended) / scale
-    ridge = 0.0 if table else question.ridge
+    ridge = 0.0 if table else estimand.ridge
     return _Flow(flow, right, gram, mass[seen], moments.reward[seen] / scale, ridge, seen)
 
 
-def _answer(parts: _Flow, beta: Vector, question: Question) -> float:
+def _answer(parts: _Flow, beta: Vector, estimand: Estimand) -> float:
     """Σ w r over the scale; for the average reward over Σ w, which (mᵀβ - 1)² only asks to be near N."""
     total = float(parts.reward @ beta)
-    return total / float(parts.mass @ beta) if question.is_average else total
+    return total / float(parts.mass @ beta) if estimand.is_average else total
 
 
 def _regress(parts: _Flow, root: Dense | None, *, with_mass: bool = True) -> Vector:

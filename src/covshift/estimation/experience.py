@@ -13,7 +13,7 @@ from covshift.data.policies import Policy
 from covshift.errors import InputError
 from covshift.estimation.behavior import Calibration, with_behavior
 from covshift.estimation.features import Features, FeaturesLike, as_features
-from covshift.estimation.intake import Data, as_logs
+from covshift.estimation.inputs import Data, as_logs
 from covshift.estimation.logs import BLOCK, Block, Logs
 from covshift.estimation.policies import PolicyLike, as_policy
 from covshift.rules import importance_ratio

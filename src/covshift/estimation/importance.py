@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from covshift.errors import InputError
+from covshift.estimation.estimand import Estimand
 from covshift.estimation.experience import Experience
 from covshift.estimation.logs import Logs
-from covshift.estimation.question import Question
 from covshift.validation import Vector
 
 
@@ -27,24 +27,24 @@ class _Products(NamedTuple):
     terminated: NDArray[np.bool_]
 
 
-def per_decision(experience: Experience, question: Question) -> float:
+def per_decision(experience: Experience, estimand: Estimand) -> float:
     """1/n Σ_i Σ_t γᵗ (Π_{k≤t} ρ_k) r_{t+1}; for the average reward of episodes over the same with r = 1.
 
     What lies past a truncation counts as 0: the estimand is the value up to where the records are cut.
     """
-    parts = _products(experience, question)
-    total = float((parts.weight * _power(question, parts.time) * parts.product) @ parts.reward)
-    if question.is_average:
+    parts = _products(experience, estimand)
+    total = float((parts.weight * _power(estimand, parts.time) * parts.product) @ parts.reward)
+    if estimand.is_average:
         return total / float(parts.weight @ parts.product)
     return total / float(parts.weight[parts.time == 0].sum())
 
 
-def weighted(experience: Experience, question: Question) -> float:
+def weighted(experience: Experience, estimand: Estimand) -> float:
     """Σ_i w_i G_i / Σ_i w_i with w_i the product of all ρ of a trajectory and G_i its return."""
-    parts = _products(experience, question)
+    parts = _products(experience, estimand)
     size = experience.logs.num_trajectories
     returns = np.bincount(
-        parts.trajectory, _power(question, parts.time) * parts.reward, minlength=size
+        parts.trajectory, _power(estimand, parts.time) * parts.reward, minlength=size
     )
     weights = parts.weight[parts.last] * parts.product[parts.last]
     if not weights.sum() > 0:
@@ -54,13 +54,13 @@ def weighted(experience: Experience, question: Question) -> float:
     return float(weights @ returns[parts.trajectory[parts.last]] / weights.sum())
 
 
-def weighted_per_decision(experience: Experience, question: Question) -> float:
+def weighted_per_decision(experience: Experience, estimand: Estimand) -> float:
     """Σ_t γᵗ Σ_i w_{i,t} r_{i,t+1} / Σ_i w_{i,t}, w_{i,t} the product of ρ up to t.
 
     A terminated episode stays in the sum with reward 0 and its last weight; a truncated one leaves it, since
     what came after is not known.
     """
-    parts = _products(experience, question)
+    parts = _products(experience, estimand)
     horizon = int(parts.time.max()) + 1
     now = parts.weight * parts.product
     rewards = np.bincount(parts.time, now * parts.reward, minlength=horizon)
@@ -69,7 +69,7 @@ def weighted_per_decision(experience: Experience, question: Question) -> float:
     closed = np.bincount(parts.time[ended], now[ended], minlength=horizon)
     mass += np.concatenate([[0.0], np.cumsum(closed)[:-1]])
     means = np.divide(rewards, mass, where=mass > 0, out=np.zeros(horizon))
-    return float(_power(question, np.arange(horizon)) @ means)
+    return float(_power(estimand, np.arange(horizon)) @ means)
 
 
 def time_of(trajectory: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -91,17 +91,17 @@ def from_starts(logs: Logs) -> NDArray[np.bool_]:
     return np.asarray(found)
 
 
-def _power(question: Question, time: NDArray[np.int64]) -> Vector:
+def _power(estimand: Estimand, time: NDArray[np.int64]) -> Vector:
     """γᵗ, or 1 for the average reward."""
-    return np.asarray((1.0 if question.is_average else question.discount) ** time.astype(float))
+    return np.asarray((1.0 if estimand.is_average else estimand.discount) ** time.astype(float))
 
 
-def _products(experience: Experience, question: Question) -> _Products:
-    if question.is_average and not experience.logs.has_episodes:
+def _products(experience: Experience, estimand: Estimand) -> _Products:
+    if estimand.is_average and not experience.logs.has_episodes:
         raise InputError(
             "products of ρ along an endless stream say nothing about its average reward; use a ratio"
         )
-    warn_of_cuts(experience, question)
+    warn_of_cuts(experience, estimand)
     samples = list(experience.samples())
     trajectory = np.concatenate([sample.trajectory for sample in samples])
     with np.errstate(divide="ignore"):
@@ -128,16 +128,16 @@ def _products(experience: Experience, question: Question) -> _Products:
     )
 
 
-def warn_of_cuts(experience: Experience, question: Question) -> None:
+def warn_of_cuts(experience: Experience, estimand: Estimand) -> None:
     """Says where a discounted tail past the records' ends is not negligible."""
-    if question.is_average or experience.weights is not None:
+    if estimand.is_average or experience.weights is not None:
         return
     logs = experience.logs
     cut = np.zeros(logs.num_trajectories, dtype=bool)
     cut[logs.trajectory[logs.truncated]] = True
     started = from_starts(logs)
     lengths, cut = np.bincount(logs.trajectory)[started], cut[started]
-    if (lost := float((question.discount ** lengths[cut]).sum() / len(cut))) > 0.02:
+    if (lost := float((estimand.discount ** lengths[cut]).sum() / len(cut))) > 0.02:
         warnings.warn(
             f"{int(cut.sum())} of {len(cut)} trajectories are cut off, so that a share of γᵗ = {lost:.2f} of the "
             "value is still to come, which counts as 0",

@@ -85,7 +85,7 @@ class Logs:
     """Transitions of one or many trajectories, each trajectory in the order of time.
 
     The small columns are in memory, the states wherever `states` keeps them. Make it with `as_logs` or one
-    of the functions of `covshift.estimation.intake`, which check what they are given.
+    of the functions of `covshift.estimation.inputs`, which check what they are given.
 
     Args:
         states: the states.

@@ -18,7 +18,7 @@ from covshift.estimation.diagnostics import Diagnostics, diagnose, projected_res
 from covshift.estimation.experience import Experience, Semantics
 from covshift.estimation.features import Features, FeaturesLike, load_features
 from covshift.estimation.fitting import fit_ratio
-from covshift.estimation.intake import Data, as_logs
+from covshift.estimation.inputs import Data, as_logs
 from covshift.estimation.policies import PolicyLike
 from covshift.estimation.problem import FUNCTIONS, RatioFunction, RatioProblem
 from covshift.files import whole_file, write_text

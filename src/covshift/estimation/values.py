@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from covshift.errors import InputError
 from covshift.estimation.comparison import Comparison, ValueEstimate
+from covshift.estimation.estimand import Estimand, Objective
 from covshift.estimation.estimators import ESTIMATORS, estimators_of, find_estimator
 from covshift.estimation.experience import Experience
 from covshift.estimation.features import FeaturesLike
-from covshift.estimation.intake import Data
+from covshift.estimation.inputs import Data
 from covshift.estimation.policies import PolicyLike
-from covshift.estimation.question import Objective, Question
 from covshift.validation import Vector, check_count, check_seed
 
 
@@ -49,7 +49,7 @@ def evaluate_policy(
         data: anything that `as_logs` takes.
         policy: the policy π to evaluate.
         estimator: one of `ESTIMATORS`.
-        objective: `discounted` or `average`; see `Question`.
+        objective: `discounted` or `average`; see `Estimand`.
         discount: γ of the value.
         ratio_discount: γ̂ of estimators with a ratio, for the average reward.
         ratio_method: how they estimate the ratio.
@@ -75,10 +75,10 @@ def evaluate_policy(
         True
     """
     experience = Experience.of(data, policy, features=features, behavior=behavior)
-    question = Question(
+    estimand = Estimand(
         objective, discount, ratio_discount, ratio_method, ratio_options or {}, ridge
     )
-    return evaluate_experience(experience, question, estimator, interval, replicates, seed)
+    return evaluate_experience(experience, estimand, estimator, interval, replicates, seed)
 
 
 def compare_estimators(
@@ -98,7 +98,7 @@ def compare_estimators(
     truth: float | None = None,
     progress: Callable[[int], None] = lambda count: None,
 ) -> Comparison:
-    """Asks many estimators the same question; where they disagree, none should be believed alone.
+    """Asks many estimators the same estimand; where they disagree, none should be believed alone.
 
     Args:
         estimators: their names; by default all that can answer.
@@ -120,14 +120,14 @@ def compare_estimators(
         All estimates, and why some could not answer.
     """
     experience = Experience.of(data, policy, features=features, behavior=behavior)
-    question = Question(objective, discount, ratio_discount, ridge=ridge)
+    estimand = Estimand(objective, discount, ratio_discount, ridge=ridge)
     _check_bootstrap(interval, replicates, seed)
     names = estimators_of(objective) if estimators is None else list(estimators)
     estimates, failures = [], {}
     for name in names:
         try:
             estimates.append(
-                evaluate_experience(experience, question, name, interval, replicates, seed)
+                evaluate_experience(experience, estimand, name, interval, replicates, seed)
             )
         except InputError as error:
             if estimators is not None and name not in ESTIMATORS:
@@ -148,7 +148,7 @@ def bootstrap_weights(
 
 def evaluate_experience(
     experience: Experience,
-    question: Question,
+    estimand: Estimand,
     estimator: str,
     interval: float | None = 0.95,
     replicates: int = 200,
@@ -156,11 +156,11 @@ def evaluate_experience(
 ) -> ValueEstimate:
     """`evaluate_policy` on data that were brought into form before, for many questions about them."""
     _check_bootstrap(interval, replicates, seed)
-    chosen = find_estimator(estimator, question)
-    question.check(experience)
+    chosen = find_estimator(estimator, estimand)
+    estimand.check(experience)
     started = time.perf_counter()
     with np.errstate(over="ignore", invalid="ignore"):
-        value = chosen.estimate(experience, question)
+        value = chosen.estimate(experience, estimand)
     if not np.isfinite(value):
         raise InputError(
             f"{estimator} is not a finite number on these data: its weights grow beyond all numbers"
@@ -168,7 +168,7 @@ def evaluate_experience(
     low = high = float("nan")
     found = np.empty(0)
     if interval is not None:
-        found = _replicate(experience, question, estimator, replicates, seed)
+        found = _replicate(experience, estimand, estimator, replicates, seed)
         tail = 50.0 * (1.0 - interval)
         low, high = (float(end) for end in np.percentile(found, [tail, 100.0 - tail]))
     return ValueEstimate(
@@ -177,7 +177,7 @@ def evaluate_experience(
         low,
         high,
         float("nan") if interval is None else interval,
-        question,
+        estimand,
         found,
         time.perf_counter() - started,
     )
@@ -192,7 +192,7 @@ def _check_bootstrap(interval: float | None, replicates: int, seed: int) -> None
 
 def _replicate(
     experience: Experience,
-    question: Question,
+    estimand: Estimand,
     estimator: str,
     replicates: int,
     seed: int,
@@ -208,4 +208,4 @@ def _replicate(
     rng = np.random.default_rng(seed)
     estimate = ESTIMATORS[estimator].estimate
     weights = bootstrap_weights(count, replicates, rng)
-    return np.array([estimate(experience.reweighted(w), question) for w in weights])
+    return np.array([estimate(experience.reweighted(w), estimand) for w in weights])

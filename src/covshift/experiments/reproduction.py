@@ -24,7 +24,7 @@ from covshift.records import COLUMNS, RunFolder
 from covshift.report.drawing import draw_figure
 from covshift.report.live import SweepView
 from covshift.runs.cluster import run_on_ray
-from covshift.runs.launch import ready_dataset
+from covshift.runs.launch import ensure_dataset
 from covshift.runs.sweeps import Job, Sweep
 from covshift.version import __version__
 
@@ -136,7 +136,7 @@ def _dataset(config: TrainConfig, out: Path, console: Console) -> Path:
         with counter(console, "transitions", collector.request.transitions) as advance:
             collector.collect(progress=advance)
 
-    return ready_dataset(config, out / "data", collecting)
+    return ensure_dataset(config, out / "data", collecting)
 
 
 def _run(jobs: list[Job], engine: Engine, console: Console) -> list[tuple[Job, str]]:

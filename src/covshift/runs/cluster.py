@@ -15,7 +15,7 @@ from covshift.config.training import RuntimeOptions
 from covshift.errors import InputError
 from covshift.learners.deep import Diverged
 from covshift.records import RunFolder
-from covshift.runs.launch import go_on, prepare
+from covshift.runs.launch import prepare, resume_run
 from covshift.runs.sweeps import LOG, Job
 from covshift.runs.training import run_to_end
 
@@ -110,7 +110,7 @@ def resume(folder: str) -> str:
             print(text, file=log, flush=True)
 
         try:
-            run_to_end(go_on(place, None, say), lambda update, row: None)
+            run_to_end(resume_run(place, None, say), lambda update, row: None)
         except (Diverged, InputError) as error:
             say(str(error))
             return str(error)

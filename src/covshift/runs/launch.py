@@ -19,11 +19,11 @@ from covshift.data.collection import Collector
 from covshift.errors import InputError
 from covshift.records import RunFolder
 from covshift.runs.checkpoints import Checkpoint, has_checkpoint, read_checkpoint
-from covshift.runs.feeds import (
+from covshift.runs.data_sources import (
     STREAM,
-    Dataset,
-    Feed,
-    Stream,
+    DataSource,
+    StoredData,
+    StreamedData,
     check_fits,
     dataset_folder,
     dataset_request,
@@ -38,7 +38,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 Say = Callable[[str], None]
 
 
-def ready_dataset(
+def ensure_dataset(
     config: TrainConfig, root: Path, collecting: Callable[[Collector, Path], None]
 ) -> Path:
     """The scale's dataset under `root`, collected by `collecting` unless it is there."""
@@ -50,12 +50,12 @@ def ready_dataset(
     return folder
 
 
-def begin(
+def start_or_resume(
     folder: RunFolder, config: TrainConfig, data: str, runtime: RuntimeOptions, say: Say
 ) -> Trainer:
-    """A new run, or the same one where it was interrupted; see `prepare` and `go_on`."""
+    """A new run, or the same one where it was interrupted; see `prepare` and `resume_run`."""
     prepare(folder, config, data, runtime)
-    return go_on(folder, runtime, say)
+    return resume_run(folder, runtime, say)
 
 
 def prepare(folder: RunFolder, config: TrainConfig, data: str, runtime: RuntimeOptions) -> None:
@@ -87,7 +87,7 @@ def prepare(folder: RunFolder, config: TrainConfig, data: str, runtime: RuntimeO
     folder.create(config, _provenance(runtime, data, identity))
 
 
-def go_on(folder: RunFolder, runtime: RuntimeOptions | None, say: Say) -> Trainer:
+def resume_run(folder: RunFolder, runtime: RuntimeOptions | None, say: Say) -> Trainer:
     """A run from its newest whole checkpoint.
 
     Raises:
@@ -139,7 +139,7 @@ def pick_device(name: str) -> torch.device:
 
 def _trainer(
     folder: RunFolder,
-    feed: Feed,
+    feed: DataSource,
     runtime: RuntimeOptions,
     lock: IO[bytes],
     checkpoint: Checkpoint | None = None,
@@ -166,11 +166,11 @@ def _keep_freed_memory() -> None:
         libc.mallopt(_M_TRIM_THRESHOLD, 2**30)
 
 
-def _open_feed(folder: RunFolder, config: TrainConfig, data: str) -> Feed:
+def _open_feed(folder: RunFolder, config: TrainConfig, data: str) -> DataSource:
     if data == STREAM:
         place = folder.path.resolve()
-        return Stream(place.with_name(f"{place.name}-stream"), config)
-    return Dataset(Path(data), config)
+        return StreamedData(place.with_name(f"{place.name}-stream"), config)
+    return StoredData(Path(data), config)
 
 
 def _check_same(folder: RunFolder, config: TrainConfig) -> None:

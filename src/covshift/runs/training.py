@@ -19,8 +19,8 @@ from covshift.learners.deep.agent import SUMS
 from covshift.networks import make_agent_network
 from covshift.records import MetricsFile, Row, RunFolder, invariant
 from covshift.runs.checkpoints import Checkpoint, tensors_under, write_checkpoint
+from covshift.runs.data_sources import DataSource, StoredData
 from covshift.runs.evaluation import AgentPolicy, roll_out
-from covshift.runs.feeds import Dataset, Feed
 from covshift.runs.seeds import named_generator
 
 _RATIO_MEMORY = 0.99
@@ -54,7 +54,7 @@ class Trainer:
     def __init__(
         self,
         folder: RunFolder,
-        feed: Feed,
+        feed: DataSource,
         device: torch.device,
         lock: IO[bytes],
         checkpoint: Checkpoint | None = None,
@@ -205,7 +205,7 @@ class Trainer:
         sampler = PrioritizedSampler(
             store.is_transition,
             rng,
-            hi - lo if isinstance(self.feed, Dataset) else 2 * config.data.window,
+            hi - lo if isinstance(self.feed, StoredData) else 2 * config.data.window,
             floor=0.0 if replay.priority == "td-error" else replay.priority_floor,
             tempering=replay.priority_tempering,
             uniform_share=replay.uniform_share,

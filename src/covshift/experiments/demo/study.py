@@ -23,7 +23,7 @@ from covshift.report.page import render
 from covshift.report.pictures import picture_uri
 from covshift.report.plots import COLORS, house_style, panels, to_svg
 from covshift.runs import load_run
-from covshift.runs.launch import ready_dataset
+from covshift.runs.launch import ensure_dataset
 from covshift.runs.sweeps import Job, Sweep
 from covshift.version import __version__
 
@@ -104,7 +104,7 @@ def run(
             collector.collect(progress=advance)
 
     first = next(iter(configs.values()))
-    data = ready_dataset(first, out / "data", collecting)
+    data = ensure_dataset(first, out / "data", collecting)
     _train(out, configs, str(data), workers, console)
     arms = {preset: _read_arm(out, preset, seeds) for preset in ARMS}
     store = Store.open(data)

@@ -11,11 +11,11 @@ import numpy as np
 
 from covshift.errors import InputError
 from covshift.estimation import ESTIMATORS, Logs, simulate_logs
+from covshift.estimation.estimand import Estimand
 from covshift.estimation.experience import Experience
 from covshift.estimation.fitting import fit_ratio
 from covshift.estimation.population import true_value
 from covshift.estimation.problem import RatioProblem
-from covshift.estimation.question import Question
 from covshift.theory.examples import Problem, episodic
 
 RATIO_DISCOUNT, DISCOUNT = 0.9, 0.9
@@ -67,7 +67,7 @@ def convergence(sizes: tuple[int, ...], seeds: int) -> Iterator[Point]:
                 warnings.simplefilter("ignore", UserWarning)
                 for name, estimator in ESTIMATORS.items():
                     if name != "behavior":
-                        value = estimator.estimate(table, Question("discounted", DISCOUNT))
+                        value = estimator.estimate(table, Estimand("discounted", DISCOUNT))
                         errors.setdefault(("value", name), []).append(abs(value - truth))
         for (kind, name), values in errors.items():
             yield Point(kind, name, size, float(np.median(values)))

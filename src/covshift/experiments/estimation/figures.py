@@ -20,7 +20,7 @@ MARKERS = "osD^vP"
 
 
 class Exhibit(NamedTuple):
-    """A figure with its name, its title (the question it answers) and its caption."""
+    """A figure with its name, its title (the estimand it answers) and its caption."""
 
     name: str
     title: str

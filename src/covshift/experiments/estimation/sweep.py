@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from covshift.errors import InputError
+from covshift.estimation.estimand import Estimand, Objective
 from covshift.estimation.experience import Experience
-from covshift.estimation.question import Objective, Question
 from covshift.estimation.values import evaluate_experience
 from covshift.experiments.estimation.domains import (
     Domain,
@@ -173,7 +173,7 @@ def run_cell(cell: Cell, scale: Scale, seed: int) -> Iterator[Row]:
             "behavior",
         ):
             continue  # the others know no γ̂
-        question = Question(
+        estimand = Estimand(
             cell.objective,
             domain.discount,
             cell.ratio_discount,
@@ -188,11 +188,11 @@ def run_cell(cell: Cell, scale: Scale, seed: int) -> Iterator[Row]:
                 # Cut records and few trajectories are what the study is about.
                 warnings.simplefilter("ignore", UserWarning)
                 found = evaluate_experience(
-                    experience, question, variant.estimator, None, scale.replicates, seed
+                    experience, estimand, variant.estimator, None, scale.replicates, seed
                 )
                 seconds = found.seconds
                 spread = evaluate_experience(
-                    experience, question, variant.estimator, LEVEL, scale.replicates, seed
+                    experience, estimand, variant.estimator, LEVEL, scale.replicates, seed
                 )
             value, low, high = found.value, spread.low, spread.high
         except InputError as error:

@@ -136,15 +136,15 @@ def _fitted_balance(case: Case) -> float:
     return (1.0 - gamma) * abs(_balance(problem, fitted, gamma)) / float(np.abs(fitted).max())
 
 
-def corridor(go_on: float) -> Problem:
+def corridor(resume_run: float) -> Problem:
     """Five states in a row, the last of which leads to itself; action 0 goes on, action 1 ends the episode.
 
-    π goes on with probability 0.9 in the first state and `go_on` in the others, μ with 0.5, so that c grows along
+    π goes on with probability 0.9 in the first state and `resume_run` in the others, μ with 0.5, so that c grows along
     the row as no straight line does: a line fitted to it is negative at the start.
     """
     p = np.zeros((5, 2, 5))
     p[np.arange(5), 0, [1, 2, 3, 4, 4]] = 1.0
-    follow = np.array([0.9, *(go_on,) * 4])
+    follow = np.array([0.9, *(resume_run,) * 4])
     pi, mu = (np.column_stack([go, 1.0 - go]) for go in (follow, np.full(5, 0.5)))
     return Problem(FiniteMDP(p, np.zeros((5, 2)), np.eye(5)[0]), pi, mu)
 

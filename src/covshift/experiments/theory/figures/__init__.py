@@ -11,7 +11,7 @@ class Exhibit(NamedTuple):
 
     Attributes:
         name: for links and file names.
-        title: the question that it answers.
+        title: the estimand that it answers.
         caption: what one sees, with the numbers.
         figure: the drawing.
     """

@@ -12,9 +12,9 @@ from typing import Protocol, final
 import numpy as np
 
 from covshift.config.training import UPDATE_STEPS, TrainConfig
-from covshift.data.ahead import ShardsAhead
 from covshift.data.collection import Collector, Request
 from covshift.data.format import read_manifest
+from covshift.data.prefetch import ShardPrefetcher
 from covshift.data.segments import GrowingArray
 from covshift.data.store import Store
 from covshift.envs import make_streams
@@ -25,7 +25,7 @@ STREAM = "stream"
 """Stands for data that the run collects for itself."""
 
 
-class Feed(Protocol):
+class DataSource(Protocol):
     """A store and the window of it that an update may draw from."""
 
     store: Store
@@ -38,7 +38,7 @@ class Feed(Protocol):
 
 
 @final
-class Dataset:
+class StoredData:
     """The newest transitions of a finished dataset, the same for every update."""
 
     def __init__(self, folder: Path, config: TrainConfig) -> None:
@@ -56,7 +56,7 @@ class Dataset:
 
 
 @final
-class Stream:
+class StreamedData:
     """The paper's replay: a window that moves 4 transitions an update over shards as they are collected.
 
     The window is a function of the update alone, and shards of the request alone, so that a run that goes on
@@ -81,7 +81,7 @@ class Stream:
             codec = collector.prepare()
             self.store = Store.of_shards([], codec, collector.stack, collector.num_actions)
         self._options = data
-        self._shards, self._count = ShardsAhead(request, folder), 0
+        self._shards, self._count = ShardPrefetcher(request, folder), 0
         self._transitions = GrowingArray(np.int64)
         self._require(1)
 

@@ -18,7 +18,7 @@ _AHEAD = 2
 
 
 @final
-class ShardsAhead:
+class ShardPrefetcher:
     """A collection that goes on while its first shards are read; a shard that is there is not made again.
 
     Args:

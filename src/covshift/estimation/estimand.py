@@ -18,7 +18,7 @@ Objective: TypeAlias = Literal["discounted", "average"]
 
 @final
 @dataclass(frozen=True)
-class Question:
+class Estimand:
     """Which value of π is asked for.
 
     `discounted`: J = E[Σ γᵗ r_{t+1}] of π from the start distribution d₀, the distribution of the initial
@@ -27,7 +27,7 @@ class Question:
     `average`: lim 1/T Σ r_t of π; where episodes end, the next one starts from d₀ (the semantics
     `restart`).
 
-    γ is part of the question. γ̂ is not: below 1 it makes an estimator of the average reward answer for
+    γ is part of the estimand. γ̂ is not: below 1 it makes an estimator of the average reward answer for
     d̂_π, follow π with probability γ̂ and else start anew from d_μ, which is nearer to the data. Its answer
     is biased towards the behavior policy's and has less variance.
 
