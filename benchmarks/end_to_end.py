@@ -18,7 +18,7 @@ from typing import Any
 from covshift.config.presets import make_config
 from covshift.config.training import UPDATE_STEPS, RuntimeOptions
 from covshift.records import RunFolder
-from covshift.runs import training
+from covshift.runs import replay, training
 from covshift.runs.launch import start_or_resume
 
 
@@ -62,14 +62,14 @@ def main() -> None:
         ready = time.perf_counter() - began
         slots: list[tuple[Any, str, str]] = [
             (trainer.learner, "update", "networks"),
-            (trainer, "_slide", "waiting for data, moving the window"),
-            (trainer, "_evaluate", "evaluation"),
+            (trainer.replay, "slide", "waiting for data, moving the window"),
+            (trainer.evaluator, "evaluate", "evaluation"),
             (trainer, "save", "checkpoints"),
-            (training, "value_batch", "gathering transitions"),
-            (training, "ratio_batch", "gathering states"),
+            (replay, "value_batch", "gathering transitions"),
+            (replay, "ratio_batch", "gathering states"),
         ]
-        for place, attribute, name in slots:
-            setattr(place, attribute, timed(seconds, name, getattr(place, attribute)))
+        for owner, attribute, name in slots:
+            setattr(owner, attribute, timed(seconds, name, getattr(owner, attribute)))
         began = time.perf_counter()
         training.run_to_end(trainer, lambda update, row: None)
         total = time.perf_counter() - began

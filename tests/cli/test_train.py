@@ -99,7 +99,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
     _, error = process.communicate(timeout=60)
     assert process.returncode == 130
     found = re.fullmatch(
-        r"covshift: saved at update ([\d,]+); go on with: covshift resume (.*)\n", error
+        r"covshift: saved at update ([\d,]+); continue with: covshift resume (.*)\n", error
     )
     assert found is not None
     assert Path(found[2]) == tmp_path / "run"

@@ -16,6 +16,7 @@ from covshift.learners.deep import (
     Diverged,
     RatioBatch,
     ValueBatch,
+    make_priority,
     ratio_batch,
     value_batch,
 )
@@ -42,8 +43,13 @@ def name_of(variant: dict[str, Any]) -> str:
     return "-".join(str(value) for value in variant.values())
 
 
+def plain_learner(config: TrainConfig) -> AgentLearner:
+    network = make_agent_network(config, (3,), 4)
+    return AgentLearner(config, network, make_priority(config.replay), torch.device("cpu"))
+
+
 def learner_of(config: TrainConfig) -> AgentLearner:
-    learner = AgentLearner(config, make_agent_network(config, (3,), 4), torch.device("cpu"))
+    learner = plain_learner(config)
     # A target network that differs, and ratios of both signs, so that a mix-up or a missing clip shows.
     other = make_agent_network(config.replace_leaves(seed=9), (3,), 4)
     learner.target.load_state_dict(other.state_dict())
@@ -223,7 +229,7 @@ def test_sampling_by_the_ratio_recovers_the_reweighted_gradient(toy_store: Store
 
 def test_the_target_network_is_copied_every_period(toy_store: Store) -> None:
     config = make_config("x", "c51-corrected", "smoke", target_period=12)
-    learner = AgentLearner(config, make_agent_network(config, (3,), 4), torch.device("cpu"))
+    learner = plain_learner(config)
     values, ratios, _, _ = batches(toy_store, config)
     start = learner.target.state_dict()["value_head.layers.0.weight"].clone()
     for update in range(1, 7):

@@ -52,8 +52,8 @@ def finish(trainer: Trainer) -> None:
 
 def state_of(folder: Path) -> tuple[dict[str, np.ndarray], dict[str, Any], bytes]:
     checkpoint = read_checkpoint(folder / "checkpoints")
-    tensors = {name: tensor.numpy() for name, tensor in checkpoint.tensors.items()}
-    return tensors, checkpoint.state, (folder / "metrics.csv").read_bytes()
+    tensors = {name: tensor.numpy() for name, tensor in checkpoint.state.tensors.items()}
+    return tensors, checkpoint.state.values, (folder / "metrics.csv").read_bytes()
 
 
 def assert_same(first: Path, second: Path) -> None:
@@ -71,7 +71,9 @@ def interrupt_at(trainer: Trainer, update: int) -> None:
         if done == update:
             signal.raise_signal(signal.SIGINT)
 
-    with pytest.raises(Interrupted, match=f"saved at update {update}; go on with: covshift resume"):
+    with pytest.raises(
+        Interrupted, match=f"saved at update {update}; continue with: covshift resume"
+    ):
         run_to_end(trainer, watch)
 
 
@@ -277,7 +279,7 @@ def test_the_same_command_goes_on_and_another_is_refused(tmp_path: Path, data: s
     said: list[str] = []
     trainer = start_or_resume(RunFolder(tmp_path / "run"), config_of(), data, RUNTIME, said.append)
     assert trainer.update == 5
-    assert said == ["going on from update 5"]
+    assert said == ["resuming from update 5"]
     trainer.close()
     with pytest.raises(InputError, match=r"ratio_discount is 0\.99 there, 0\.9 here"):
         start(tmp_path / "run", config_of(ratio_discount=0.9), data)

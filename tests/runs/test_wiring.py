@@ -15,9 +15,9 @@ from covshift.data.samplers import PrioritizedSampler
 from covshift.errors import InputError
 from covshift.learners.deep import UpdateReport
 from covshift.records import RunFolder
-from covshift.runs import Episode, evaluation, training
+from covshift.runs import Episode, evaluation, measures, training
 from covshift.runs.evaluation import roll_out
-from covshift.runs.launch import prepare, start_or_resume
+from covshift.runs.launch import create_run, start_or_resume
 from covshift.runs.training import Trainer
 
 ENV = "covshift/RandomWalk-v0"
@@ -66,15 +66,15 @@ def test_ratio_batches_are_states_and_independent(tmp_path: Path) -> None:
     request = Request(ENV, 300, options=EnvOptions(episode_cap=4))
     cut = collect(request, tmp_path / "data", progress=lambda _: None)
     trainer, _ = started(tmp_path, config_of(), str(cut))
-    sampler = trainer._ratio_sampler
+    sampler, transitions = trainer.replay.states, trainer.replay.transitions
     assert sampler is not None
-    store = trainer.feed.store
+    store = trainer.replay.source.store
     np.testing.assert_array_equal(sampler.eligible, store.is_state)
     assert not np.array_equal(store.is_state, store.is_transition)
-    assert sampler.rng is not trainer._value_sampler.rng
-    before = trainer._value_sampler.rng.bit_generator.state
+    assert sampler.rng is not transitions.rng
+    before = transitions.rng.bit_generator.state
     drawn.append(sampler.sample(50))
-    assert trainer._value_sampler.rng.bit_generator.state == before
+    assert transitions.rng.bit_generator.state == before
     other = np.random.default_rng(0)
     other.bit_generator.state = before
     assert not np.array_equal(drawn[0], other.integers(*sampler.window, size=50))
@@ -83,15 +83,15 @@ def test_ratio_batches_are_states_and_independent(tmp_path: Path) -> None:
 
 def test_td_error_weights_are_those_of_rainbow(tmp_path: Path, data: str) -> None:
     trainer, recorder = started(tmp_path, config_of("c51-td-priority"), data)
-    sampler = trainer._value_sampler
+    sampler = trainer.replay.transitions
     assert isinstance(sampler, PrioritizedSampler)
-    rows = np.flatnonzero(trainer.feed.store.is_transition)
+    rows = np.flatnonzero(trainer.replay.source.store.is_transition)
     sampler.update(rows, np.linspace(0.1, 4.0, len(rows)))
     law = dict(zip(rows, sampler.probabilities(rows), strict=True))
     seen: list[np.ndarray] = []
     sample = sampler.sample
     sampler.sample = lambda count: seen.append(sample(count)) or seen[-1]  # type: ignore[func-returns-value, method-assign]
-    trainer._step()
+    trainer.step()
     (_, ratios, weights) = recorder.calls[0]
     assert ratios is None
     expected = np.array([(len(rows) * law[row]) ** -0.5 for row in seen[0]])
@@ -101,12 +101,12 @@ def test_td_error_weights_are_those_of_rainbow(tmp_path: Path, data: str) -> Non
 
 def priorities_of_new_items(trainer: Trainer) -> np.ndarray:
     """Of the transitions that the window's next move lets in."""
-    sampler = trainer._value_sampler
+    sampler = trainer.replay.transitions
     assert isinstance(sampler, PrioritizedSampler)
     before = sampler.window
-    trainer._slide()
+    trainer.replay.slide(trainer.update)
     entered = np.arange(before[1], sampler.window[1])
-    entered = entered[trainer.feed.store.is_transition[entered]]
+    entered = entered[trainer.replay.source.store.is_transition[entered]]
     return np.asarray(sampler.save()["priorities"][entered - sampler.window[0]])
 
 
@@ -115,7 +115,7 @@ def test_the_largest_td_error_so_far_is_that_of_new_items(tmp_path: Path) -> Non
     trainer, recorder = started(tmp_path, config, "stream")
     for priority in (5.0, 2.0, 3.0):
         recorder.priority = priority
-        trainer._step()
+        trainer.step()
     np.testing.assert_allclose(priorities_of_new_items(trainer), [5.0] * 4)
     trainer.close()
 
@@ -124,7 +124,7 @@ def test_the_mean_ratio_of_the_model_is_that_of_new_items(tmp_path: Path) -> Non
     config = config_of(warm_up=100, stream_shard=60, window=120)
     trainer, _ = started(tmp_path, config, "stream")
     for _ in range(2):
-        trainer._step()
+        trainer.step()
     # 1, then a hundredth of the way to 3, twice.
     expected = 3 - 2 * 0.99**2
     np.testing.assert_allclose(priorities_of_new_items(trainer), [expected] * 4)
@@ -134,8 +134,8 @@ def test_the_mean_ratio_of_the_model_is_that_of_new_items(tmp_path: Path) -> Non
 def test_priorities_have_the_floor_and_go_to_the_drawn_rows(tmp_path: Path, data: str) -> None:
     trainer, recorder = started(tmp_path, config_of(priority_floor=0.25), data)
     recorder.priority = 0.0
-    trainer._step()
-    saved = trainer._value_sampler.save()["priorities"]
+    trainer.step()
+    saved = trainer.replay.transitions.save()["priorities"]
     changed = np.unique(saved[(saved != 1.0) & (saved != 0.0)])
     np.testing.assert_allclose(changed, [0.25])
     trainer.close()
@@ -143,9 +143,9 @@ def test_priorities_have_the_floor_and_go_to_the_drawn_rows(tmp_path: Path, data
 
 def test_the_window_is_the_newest_part(tmp_path: Path, data: str) -> None:
     trainer, _ = started(tmp_path, config_of(window=200), data)
-    lo, hi = trainer.feed.window(0)
-    assert hi == len(trainer.feed.store)
-    assert trainer.feed.store.is_transition[lo:hi].sum() == 200
+    lo, hi = trainer.replay.source.window(0)
+    assert hi == len(trainer.replay.source.store)
+    assert trainer.replay.source.store.is_transition[lo:hi].sum() == 200
     trainer.close()
 
 
@@ -153,8 +153,8 @@ def test_stream_windows_count_transitions(tmp_path: Path) -> None:
     config = config_of(warm_up=100, stream_shard=60, window=50)
     trainer, _ = started(tmp_path, config, "stream")
     for update in (0, 1, 7):
-        lo, hi = trainer.feed.window(update)
-        store = trainer.feed.store
+        lo, hi = trainer.replay.source.window(update)
+        store = trainer.replay.source.store
         assert store.is_transition[:hi].sum() == 100 + 4 * update
         assert store.is_transition[lo:hi].sum() == 50
     trainer.close()
@@ -165,9 +165,9 @@ def test_prioritized_ratio_batches_are_what_drawn_transitions_lead_to(
 ) -> None:
     config = config_of(ratio_batch="prioritized")
     trainer, _ = started(tmp_path, config, data)
-    store = trainer.feed.store
+    store = trainer.replay.source.store
     ids = np.flatnonzero(store.is_transition)
-    arrived = trainer._arrivals(ids)
+    arrived = trainer.replay.arrivals(ids)
     ends = store.columns["terminated"][ids + 1]
     np.testing.assert_array_equal(arrived[~ends], ids[~ends] + 1)
     assert ends.any()
@@ -186,8 +186,8 @@ def test_evaluations_play_the_right_policies(
         asked.append((policy.network, policy.epsilon, policy.ratio_network, count))
         return [Episode(4.0, 1, 10.0), Episode(8.0, 9, 0.0)]
 
-    monkeypatch.setattr(training, "roll_out", played)
-    row = trainer._evaluate({"mean_ratio": 0.5})
+    monkeypatch.setattr(measures, "roll_out", played)
+    row = trainer.evaluator.evaluate({"mean_ratio": 0.5})
     learner = trainer.learner
     assert asked[0][:2] == (learner.network, 0.001)
     assert asked[1][:3] == (learner.target, 0.1, learner.network)
@@ -196,10 +196,10 @@ def test_evaluations_play_the_right_policies(
     assert row["ratio_gain"] == pytest.approx(2.0)
     assert row["invariant"] == "holds"
     # Every policy has a mean from 1 - γ̂ + γ̂p₀ to 1 + γ̂p₀/(1 - γ̂) on this data.
-    starts = trainer.feed.store.initial_share()
+    starts = trainer.replay.source.store.initial_share()
     most = 1 + 0.99 / 0.01 * starts
-    states = trainer.feed.store.is_state.sum()
-    assert starts == trainer.feed.store.columns["is_initial"].sum() / states
+    states = trainer.replay.source.store.is_state.sum()
+    assert starts == trainer.replay.source.store.columns["is_initial"].sum() / states
     least = 0.01 + 0.99 * starts
     for mean, state in (
         (1.09 * most, "unordered"),
@@ -207,7 +207,7 @@ def test_evaluations_play_the_right_policies(
         (0.91 * least, "holds"),
         (0.89 * least, "violated"),
     ):
-        assert trainer._evaluate({"mean_ratio": mean})["invariant"] == state
+        assert trainer.evaluator.evaluate({"mean_ratio": mean})["invariant"] == state
     trainer.close()
 
 
@@ -223,11 +223,11 @@ def test_scores_are_of_raw_rewards(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_other_data_and_other_protocols_are_refused(tmp_path: Path, data: str) -> None:
-    prepare(RunFolder(tmp_path / "run"), config_of(), data, RUNTIME)
+    create_run(RunFolder(tmp_path / "run"), config_of(), data, RUNTIME)
     other = str(collect(Request(ENV, 1500, seed=1), tmp_path / "other", progress=lambda _: None))
     for given in (other, "stream"):
         with pytest.raises(InputError, match="was begun with other data"):
-            prepare(RunFolder(tmp_path / "run"), config_of(), given, RUNTIME)
+            create_run(RunFolder(tmp_path / "run"), config_of(), given, RUNTIME)
     stacked = collect(
         Request("ALE/Pong-v5", 40, envs=1, options=EnvOptions(frame_stack=2, episode_cap=40)),
         tmp_path / "pong",
@@ -236,7 +236,7 @@ def test_other_data_and_other_protocols_are_refused(tmp_path: Path, data: str) -
     with pytest.raises(
         InputError, match="has frame_stack 2, but the run has 4: give the run --frame-stack 2"
     ):
-        prepare(
+        create_run(
             RunFolder(tmp_path / "pong-run"),
             make_config("ALE/Pong-v5", scale="smoke"),
             str(stacked),
@@ -246,7 +246,7 @@ def test_other_data_and_other_protocols_are_refused(tmp_path: Path, data: str) -
 
 def test_a_run_killed_before_its_first_checkpoint_starts_again(tmp_path: Path, data: str) -> None:
     folder = RunFolder(tmp_path / "run")
-    prepare(folder, config_of(num_updates=4, evaluate_every=4), data, RUNTIME)
+    create_run(folder, config_of(num_updates=4, evaluate_every=4), data, RUNTIME)
     (folder.checkpoints / "update-000000000.partial").mkdir(parents=True)
     (folder.checkpoints / "update-000000000.partial" / "state.json").write_text("{")
     trainer = start_or_resume(
@@ -258,5 +258,5 @@ def test_a_run_killed_before_its_first_checkpoint_starts_again(tmp_path: Path, d
     half = RunFolder(tmp_path / "half")
     half.path.mkdir()
     (half.path / "provenance.json").write_text("{}")
-    prepare(half, config_of(), data, RUNTIME)
+    create_run(half, config_of(), data, RUNTIME)
     assert half.config() == config_of()

@@ -1,6 +1,6 @@
 """Torsos and heads; no losses."""
 
-from covshift.networks.agent import AgentNetwork, make_agent_network
+from covshift.networks.agent import AgentNetwork, make_agent_network, value_support
 from covshift.networks.heads import RatioHead, ValueHead
 from covshift.networks.torsos import MinAtarTorso, NatureTorso, VectorTorso, make_torso
 
@@ -13,4 +13,5 @@ __all__ = [
     "VectorTorso",
     "make_agent_network",
     "make_torso",
+    "value_support",
 ]

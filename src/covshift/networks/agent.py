@@ -7,7 +7,7 @@ from typing import cast, final
 import torch
 from torch import Tensor, nn
 
-from covshift.config.training import TrainConfig
+from covshift.config.training import TrainConfig, ValueOptions
 from covshift.networks.heads import RatioHead, ValueHead
 from covshift.networks.torsos import make_torso
 
@@ -32,6 +32,11 @@ class AgentNetwork(nn.Module):
         """c of each sample, as the head gives it."""
         assert self.ratio_head is not None
         return cast(Tensor, self.ratio_head(features))
+
+
+def value_support(options: ValueOptions) -> Tensor:
+    """The atoms of the return's distribution."""
+    return torch.linspace(-options.value_bound, options.value_bound, options.num_atoms)
 
 
 def make_agent_network(

@@ -5,60 +5,53 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import safetensors.torch
 from safetensors import SafetensorError
-from torch import Tensor
 
 from covshift.errors import InputError
-from covshift.files import CHECKSUMS, sha256, sync, write_checksums
+from covshift.files import CHECKSUMS, PARTIAL, sha256, sync, write_checksums
+from covshift.learners.deep import LearnerState
 
-_TENSORS, _STATE = "tensors.safetensors", "state.json"
+_TENSORS, _VALUES = "tensors.safetensors", "state.json"
 _KEPT = 2
 
 
 class Checkpoint(NamedTuple):
-    """What a checkpoint holds.
+    """A checkpoint that was read.
 
     Attributes:
         path: its folder.
-        tensors: by name.
-        state: plain values.
+        state: what it holds.
         damaged: newer checkpoints that were passed over, with what is wrong with them.
     """
 
     path: Path
-    tensors: dict[str, Tensor]
-    state: dict[str, Any]
+    state: LearnerState
     damaged: list[str]
 
 
-def write_checkpoint(
-    folder: Path, update: int, tensors: dict[str, Tensor], state: dict[str, Any]
-) -> Path:
+def write_checkpoint(folder: Path, update: int, state: LearnerState) -> None:
     """Writes a checkpoint, and removes all but the newest two."""
-    place = folder / f"update-{update:09d}"
-    partial = folder / f"{place.name}.partial"
+    path = folder / f"update-{update:09d}"
+    partial = path.with_name(f"{path.name}{PARTIAL}")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    safetensors.torch.save_file(tensors, partial / _TENSORS)
-    (partial / _STATE).write_text(json.dumps(state, indent=1, sort_keys=True) + "\n")
-    write_checksums(partial, [_TENSORS, _STATE])
-    for path in (partial / _TENSORS, partial / _STATE, partial / CHECKSUMS, partial):
-        sync(path)
-    if place.exists():
-        # Saved twice at one update; the older one stays whole until the newer one is in its place.
-        old = folder / f"{place.name}.old.partial"
+    safetensors.torch.save_file(state.tensors, partial / _TENSORS)
+    (partial / _VALUES).write_text(json.dumps(state.values, indent=1, sort_keys=True) + "\n")
+    write_checksums(partial, [_TENSORS, _VALUES])
+    for written in (partial / _TENSORS, partial / _VALUES, partial / CHECKSUMS, partial):
+        sync(written)
+    if path.exists():
+        # Saved twice at one update: the older checkpoint stays whole until the newer one replaces it.
+        old = path.with_name(f"{path.name}.old{PARTIAL}")
         shutil.rmtree(old, ignore_errors=True)
-        place.rename(old)
-    partial.rename(place)
+        path.rename(old)
+    partial.rename(path)
     sync(folder)
-    for left in folder.glob("*.partial"):
+    for left in [*folder.glob(f"*{PARTIAL}"), *_listed(folder)[:-_KEPT]]:
         shutil.rmtree(left)
-    for old in _listed(folder)[:-_KEPT]:
-        shutil.rmtree(old)
-    return place
 
 
 def has_checkpoint(folder: Path) -> bool:
@@ -73,36 +66,26 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         InputError: there is none; damaged ones are named.
     """
     damaged: list[str] = []
-    for place in reversed(_listed(folder)):
+    for path in reversed(_listed(folder)):
         try:
-            tensors, state = _read(place)
+            return Checkpoint(path, _read(path), damaged)
         except (InputError, OSError, ValueError, SafetensorError) as error:
-            damaged.append(f"{place}: {error}")
-            continue
-        return Checkpoint(place, tensors, state, damaged)
+            damaged.append(f"{path}: {error}")
     if damaged:
         raise InputError(f"no checkpoint is whole: {'; '.join(damaged)}")
     raise InputError(f"{folder} holds no checkpoint yet")
 
 
-def tensors_under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Those whose names start with the prefix, without it."""
-    return {
-        name.removeprefix(prefix): value
-        for name, value in tensors.items()
-        if name.startswith(prefix)
-    }
-
-
-def _read(place: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    said = (place / CHECKSUMS).read_text()
-    for name in (_TENSORS, _STATE):
-        if f"{sha256(place / name)}  {name}\n" not in said:
+def _read(path: Path) -> LearnerState:
+    checksums = (path / CHECKSUMS).read_text()
+    for name in (_TENSORS, _VALUES):
+        if f"{sha256(path / name)}  {name}\n" not in checksums:
             raise InputError(f"{name} does not have the hash that {CHECKSUMS} says")
-    return safetensors.torch.load_file(place / _TENSORS), json.loads((place / _STATE).read_text())
+    values = json.loads((path / _VALUES).read_text())
+    return LearnerState(safetensors.torch.load_file(path / _TENSORS), values)
 
 
 def _listed(folder: Path) -> list[Path]:
     if not folder.is_dir():
         return []
-    return sorted(path for path in folder.glob("update-*") if path.suffix != ".partial")
+    return sorted(path for path in folder.glob("update-*") if path.suffix != PARTIAL)

@@ -15,7 +15,7 @@ from covshift.config.training import RuntimeOptions
 from covshift.errors import InputError
 from covshift.learners.deep import Diverged
 from covshift.records import RunFolder
-from covshift.runs.launch import prepare, resume_run
+from covshift.runs.launch import create_run, resume_run
 from covshift.runs.sweeps import LOG, Job
 from covshift.runs.training import run_to_end
 
@@ -53,7 +53,7 @@ def run_on_ray(
             "the engine ray needs the extra 'ray': pip install 'covshift[ray]'"
         ) from error
     for job in jobs:
-        prepare(RunFolder(job.folder), job.config, job.data, runtime)
+        create_run(RunFolder(job.folder), job.config, job.data, runtime)
     ours = not ray.is_initialized()
     if ours:
         ray.init(

@@ -1,4 +1,4 @@
-"""Where a run's rows come from: a dataset that is there, or one that is collected ahead of the learner."""
+"""Where a run's data come from: a finished dataset, or one that is collected ahead of the learner."""
 
 from __future__ import annotations
 
@@ -22,19 +22,25 @@ from covshift.errors import InputError
 from covshift.files import CHECKSUMS, sha256
 
 STREAM = "stream"
-"""Stands for data that the run collects for itself."""
+"""In place of a dataset's folder: the run collects its own data."""
 
 
 class DataSource(Protocol):
-    """A store and the window of it that an update may draw from."""
+    """A store, and the window of its rows that an update may draw from.
+
+    Attributes:
+        store: the rows.
+        most_rows: no window is longer than this.
+    """
 
     store: Store
+    most_rows: int
 
     def window(self, update: int) -> tuple[int, int]:
-        """Rows (lo, hi) for this update, which are in the store from now on."""
+        """Rows (lo, hi) for this update; waits until the store has them."""
 
     def close(self) -> None:
-        """Ends what collects."""
+        """Stops collecting."""
 
 
 @final
@@ -46,25 +52,26 @@ class StoredData:
         transitions = np.flatnonzero(self.store.is_transition)
         lo = int(transitions[-min(config.data.window, len(transitions))])
         self._window = (lo, len(self.store))
+        self.most_rows = len(self.store) - lo
 
     def window(self, update: int) -> tuple[int, int]:
-        """Always the same."""
+        """The same rows for every update."""
         return self._window
 
     def close(self) -> None:
-        """Nothing runs."""
+        """Nothing is being collected."""
 
 
 @final
 class StreamedData:
-    """The paper's replay: a window that moves 4 transitions an update over shards as they are collected.
+    """The paper's replay: a window that moves by 4 transitions per update over shards as they are collected.
 
-    The window is a function of the update alone, and shards of the request alone, so that a run that goes on
-    sees what it would have seen. Rows behind the window stay on disk.
+    The window depends on the update's number alone, and the shards on the request alone, so that a resumed run
+    sees the same data. Rows behind the window stay on disk.
 
     Args:
-        folder: where shards go.
-        config: of the run.
+        folder: where shards are written.
+        config: the run's configuration.
     """
 
     def __init__(self, folder: Path, config: TrainConfig) -> None:
@@ -80,13 +87,14 @@ class StreamedData:
         with closing(Collector(request, folder)) as collector:
             codec = collector.prepare()
             self.store = Store.of_shards([], codec, collector.stack, collector.num_actions)
+        self.most_rows = 2 * data.window  # An episode has at least one transition per two rows.
         self._options = data
         self._shards, self._count = ShardPrefetcher(request, folder), 0
         self._transitions = GrowingArray(np.int64)
         self._require(1)
 
     def window(self, update: int) -> tuple[int, int]:
-        """The newest rows after the warm-up and 4 transitions an update."""
+        """The newest transitions, after the warm-up and 4 per update."""
         needed = self._options.warm_up + UPDATE_STEPS * update
         self._require(needed)
         rows = self._transitions.rows
@@ -94,7 +102,7 @@ class StreamedData:
         return int(rows[max(0, needed - self._options.window)]), hi
 
     def close(self) -> None:
-        """Ends the collecting process."""
+        """Stops the collecting process."""
         self._shards.close()
 
     def _require(self, transitions: int) -> None:
@@ -105,22 +113,34 @@ class StreamedData:
             self._transitions.extend(start + np.flatnonzero(self.store.is_transition[start:]))
 
 
-def identify(data: str, config: TrainConfig) -> str:
-    """What the data are: the hash of a dataset's checksums, or the word stream.
+def open_source(data: str, config: TrainConfig, run: Path) -> DataSource:
+    """The source that `data` names: a dataset's folder, or `stream` for one beside the run's folder."""
+    if data == STREAM:
+        folder = run.resolve()
+        return StreamedData(folder.with_name(f"{folder.name}-stream"), config)
+    return StoredData(Path(data), config)
+
+
+def identify_data(data: str, config: TrainConfig) -> str:
+    """The hash of a dataset's checksums, or the word stream.
 
     Raises:
-        InputError: there is no dataset, or it is of another environment.
+        InputError: there is no dataset, or the run cannot learn from it.
     """
     if data == STREAM:
         return STREAM
     folder = Path(data)
-    request = read_manifest(folder)["request"]
-    env = request.get("env", config.env)
-    if env != config.env:
-        raise InputError(f"the dataset {folder} is of {env}, but the run is of {config.env}")
+    manifest = read_manifest(folder)
+    request = manifest["request"]
+    if "env" not in request:
+        _check_shapes(folder, manifest["observation"]["shape"], manifest["num_actions"], config)
+    elif request["env"] != config.env:
+        raise InputError(
+            f"the dataset {folder} is of {request['env']}, but the run is of {config.env}"
+        )
     there, here = request.get("options", {}), dataclasses.asdict(config.environment)
     for name in there:
-        # How long episodes are is not part of how the game is seen, and a run may be scored on shorter ones.
+        # A run may be scored on shorter episodes than those of its data.
         if name != "episode_cap" and there[name] != here.get(name):
             flag = name.replace("_", "-")
             raise InputError(
@@ -130,26 +150,8 @@ def identify(data: str, config: TrainConfig) -> str:
     return sha256(folder / CHECKSUMS)
 
 
-def check_fits(data: str, config: TrainConfig) -> None:
-    """That an imported dataset, whose environment is not known, is of states and actions as the run's has them.
-
-    Raises:
-        InputError: it is not.
-    """
-    if data == STREAM or "env" in (manifest := read_manifest(Path(data)))["request"]:
-        return
-    with closing(make_streams(config.env, config.environment, 1)) as streams:
-        wanted = (list(streams.observation_shape), streams.num_actions)
-    found = (list(manifest["observation"]["shape"]), manifest["num_actions"])
-    if found != wanted:
-        raise InputError(
-            f"the dataset {data} has observations of shape {found[0]} and {found[1]} actions, but {config.env} has "
-            f"{wanted[0]} and {wanted[1]}"
-        )
-
-
 def dataset_request(config: TrainConfig) -> Request:
-    """The dataset that is collected for a run without one."""
+    """The dataset to collect for a run that names none."""
     data = config.data
     return Request(
         config.env,
@@ -161,7 +163,7 @@ def dataset_request(config: TrainConfig) -> Request:
 
 
 def dataset_folder(config: TrainConfig, root: Path) -> Path:
-    """Where it goes, or is found: a readable name, with a hash where the request is not the usual one."""
+    """The folder of that dataset: a readable name, with a hash where the request has unusual options."""
     request = dataset_request(config)
     usual = Request(request.env, request.transitions, seed=request.seed)
     name = f"{request.env.replace('/', '-')}-{request.transitions}-seed{request.seed}"
@@ -169,3 +171,14 @@ def dataset_folder(config: TrainConfig, root: Path) -> Path:
         text = json.dumps(dataclasses.asdict(request), sort_keys=True)
         name += f"-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
     return root / name
+
+
+def _check_shapes(folder: Path, shape: list[int], num_actions: int, config: TrainConfig) -> None:
+    """Compares an imported dataset, which does not name its environment, with the run's environment."""
+    with closing(make_streams(config.env, config.environment, 1)) as streams:
+        wanted = (list(streams.observation_shape), streams.num_actions)
+    if (list(shape), num_actions) != wanted:
+        raise InputError(
+            f"the dataset {folder} has observations of shape {list(shape)} and {num_actions} actions, but {config.env} "
+            f"has {wanted[0]} and {wanted[1]}"
+        )

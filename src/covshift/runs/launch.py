@@ -1,47 +1,42 @@
-"""Starting a run, and going on with one."""
+"""Starting a run and resuming one: from a configuration and a folder to a trainer."""
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import dataclasses
 import importlib.metadata
 import os
 import platform
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch
 
 from covshift.config.training import RuntimeOptions, TrainConfig
 from covshift.data.collection import Collector
 from covshift.errors import InputError
+from covshift.learners.deep import AgentLearner, make_priority
+from covshift.networks import make_agent_network
 from covshift.records import RunFolder
-from covshift.runs.checkpoints import Checkpoint, has_checkpoint, read_checkpoint
+from covshift.runs.checkpoints import has_checkpoint, read_checkpoint
 from covshift.runs.data_sources import (
     STREAM,
-    DataSource,
-    StoredData,
-    StreamedData,
-    check_fits,
     dataset_folder,
     dataset_request,
-    identify,
+    identify_data,
+    open_source,
 )
+from covshift.runs.measures import Evaluator
+from covshift.runs.replay import Replay
 from covshift.runs.training import Trainer
 from covshift.version import __version__
-
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-"""Numbers of glibc's mallopt."""
-
-Say = Callable[[str], None]
 
 
 def ensure_dataset(
     config: TrainConfig, root: Path, collecting: Callable[[Collector, Path], None]
 ) -> Path:
-    """The scale's dataset under `root`, collected by `collecting` unless it is there."""
+    """The scale's dataset under `root`; `collecting` is called to collect it if it is missing."""
     folder = dataset_folder(config, root)
     with contextlib.closing(Collector(dataset_request(config), folder)) as collector:
         collector.prepare()
@@ -51,19 +46,24 @@ def ensure_dataset(
 
 
 def start_or_resume(
-    folder: RunFolder, config: TrainConfig, data: str, runtime: RuntimeOptions, say: Say
+    folder: RunFolder,
+    config: TrainConfig,
+    data: str,
+    runtime: RuntimeOptions,
+    say: Callable[[str], None],
 ) -> Trainer:
-    """A new run, or the same one where it was interrupted; see `prepare` and `resume_run`."""
-    prepare(folder, config, data, runtime)
+    """A new run, or the same one from where it was interrupted; see `create_run` and `resume_run`."""
+    if create_run(folder, config, data, runtime):
+        return _build(folder, config, data, runtime, say)
     return resume_run(folder, runtime, say)
 
 
-def prepare(folder: RunFolder, config: TrainConfig, data: str, runtime: RuntimeOptions) -> None:
-    """Makes the folder of a run, unless it is there.
+def create_run(folder: RunFolder, config: TrainConfig, data: str, runtime: RuntimeOptions) -> bool:
+    """Makes the folder of a run, unless it holds this run already; returns whether the run is new.
 
     Args:
-        folder: of the run.
-        config: its definition.
+        folder: where the run is to be.
+        config: what defines it.
         data: a dataset's folder, or `stream`.
         runtime: how it is computed.
 
@@ -72,26 +72,32 @@ def prepare(folder: RunFolder, config: TrainConfig, data: str, runtime: RuntimeO
     """
     if folder.exists():
         _check_same(folder, config)
-        began = folder.provenance()["data_identity"]
-        if identify(data, config) != began:
+        if identify_data(data, config) != folder.provenance()["data_identity"]:
             raise InputError(
                 f"{folder.path} was begun with other data than {data}; name another folder, or those data"
             )
-        return
+        return False
     pick_device(runtime.device)
-    identity = identify(data, config)
-    check_fits(data, config)
-    # From the run's folder, so that both can be moved together and no path of a machine is written.
+    identity = identify_data(data, config)
+    # Relative to the run, so that both can be moved together and no path of a machine is written.
     if data != STREAM:
         data = os.path.relpath(Path(data).resolve(), folder.path.resolve())
     folder.create(config, _provenance(runtime, data, identity))
+    return True
 
 
-def resume_run(folder: RunFolder, runtime: RuntimeOptions | None, say: Say) -> Trainer:
-    """A run from its newest whole checkpoint.
+def resume_run(
+    folder: RunFolder, runtime: RuntimeOptions | None, say: Callable[[str], None]
+) -> Trainer:
+    """A run from its newest whole checkpoint, or from its start if it has none.
+
+    Args:
+        folder: holds the run.
+        runtime: how it is computed from now on; None as before.
+        say: called with each message for the user.
 
     Raises:
-        InputError: it is finished, has diverged, or its data are not what they were.
+        InputError: it is finished, has diverged, or its data have changed.
     """
     config, status, provenance = folder.config(), folder.status(), folder.provenance()
     if status["status"] == "finished":
@@ -100,28 +106,47 @@ def resume_run(folder: RunFolder, runtime: RuntimeOptions | None, say: Say) -> T
         raise InputError(
             f"{folder.path} diverged after {status['update']} updates: {status['reason']}"
         )
-    said = provenance["runtime"]
-    runtime = RuntimeOptions(**said) if runtime is None else runtime
+    runtime = RuntimeOptions(**provenance["runtime"]) if runtime is None else runtime
     now = _provenance(runtime, provenance["data"], provenance["data_identity"])
     changed = [key for key in ("versions", "threads") if now[key] != provenance[key]]
     if changed:
-        say(
-            f"{' and '.join(changed)} are not those of the run's start: it will not be exactly the same"
-        )
+        say(f"{' and '.join(changed)} changed since the run started: results may differ slightly")
     data = provenance["data"]
     if data != STREAM:
         data = os.path.normpath(folder.path.resolve() / data)
-    if identify(data, config) != provenance["data_identity"]:
+    if identify_data(data, config) != provenance["data_identity"]:
         raise InputError(f"the dataset {data} is not the one that the run began with")
+    return _build(folder, config, data, runtime, say)
+
+
+def _build(
+    folder: RunFolder,
+    config: TrainConfig,
+    data: str,
+    runtime: RuntimeOptions,
+    say: Callable[[str], None],
+) -> Trainer:
+    """Wires a run together; read it as the experiment."""
+    if runtime.threads:
+        torch.set_num_threads(runtime.threads)
     lock = folder.lock()
-    feed = _open_feed(folder, config, data)
-    if not has_checkpoint(folder.checkpoints):
-        return _trainer(folder, feed, runtime, lock)
-    checkpoint = read_checkpoint(folder.checkpoints)
-    for text in checkpoint.damaged:
-        say(f"damaged and passed over: {text}")
-    say(f"going on from update {checkpoint.state['update']:,}")
-    return _trainer(folder, feed, runtime, lock, checkpoint)
+    source = open_source(data, config, folder.path)
+    network = make_agent_network(config, source.store.state_shape, source.store.num_actions)
+    priority = make_priority(config.replay)
+    learner = AgentLearner(config, network, priority, pick_device(runtime.device))
+    replay = Replay(config, source, priority)
+    evaluator = Evaluator(config, learner, source.store)
+    checkpoint = None
+    if has_checkpoint(folder.checkpoints):
+        checkpoint = read_checkpoint(folder.checkpoints)
+        for text in checkpoint.damaged:
+            say(f"damaged and passed over: {text}")
+        say(f"resuming from update {checkpoint.state.values['update']:,}")
+    trainer = Trainer(config, folder, lock, learner, replay, evaluator, checkpoint)
+    if runtime.compile:
+        learner.network.torso.compile()
+        learner.target.torso.compile()
+    return trainer
 
 
 def pick_device(name: str) -> torch.device:
@@ -135,42 +160,6 @@ def pick_device(name: str) -> torch.device:
         reason = str(error).splitlines()[0]
         raise InputError(f"the device '{name}' cannot be used: {reason}") from error
     return device
-
-
-def _trainer(
-    folder: RunFolder,
-    feed: DataSource,
-    runtime: RuntimeOptions,
-    lock: IO[bytes],
-    checkpoint: Checkpoint | None = None,
-) -> Trainer:
-    if runtime.threads:
-        torch.set_num_threads(runtime.threads)
-    _keep_freed_memory()
-    trainer = Trainer(folder, feed, pick_device(runtime.device), lock, checkpoint)
-    if runtime.compile:
-        for network in (trainer.learner.network, trainer.learner.target):
-            network.torso.compile()
-    return trainer
-
-
-def _keep_freed_memory() -> None:
-    """Asks glibc not to hand memory back between updates.
-
-    Activations and gradients of an update are megabytes that are freed and taken again; without this their
-    pages are faulted in anew each time.
-    """
-    with contextlib.suppress(OSError, AttributeError):
-        libc = ctypes.CDLL("libc.so.6")
-        libc.mallopt(_M_MMAP_THRESHOLD, 32 * 2**20)
-        libc.mallopt(_M_TRIM_THRESHOLD, 2**30)
-
-
-def _open_feed(folder: RunFolder, config: TrainConfig, data: str) -> DataSource:
-    if data == STREAM:
-        place = folder.path.resolve()
-        return StreamedData(place.with_name(f"{place.name}-stream"), config)
-    return StoredData(Path(data), config)
 
 
 def _check_same(folder: RunFolder, config: TrainConfig) -> None:
@@ -188,10 +177,8 @@ def _provenance(runtime: RuntimeOptions, data: str, identity: str) -> dict[str, 
     packages = ("torch", "numpy", "gymnasium", "ale-py", "MinAtar")
     versions = {"covshift": __version__, "python": platform.python_version()}
     for package in packages:
-        try:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     return {
         "data": data,
         "data_identity": identity,

@@ -6,17 +6,16 @@ from pathlib import Path
 from typing import Any, final
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from covshift.config.training import TrainConfig
 from covshift.data.policies import Policy
 from covshift.errors import InputError
 from covshift.files import CHECKSUMS, sha256
-from covshift.networks import AgentNetwork, make_agent_network
+from covshift.networks import AgentNetwork, make_agent_network, value_support
 from covshift.records import RunFolder
 from covshift.rules import epsilon_greedy_probabilities
-from covshift.runs.checkpoints import read_checkpoint, tensors_under
+from covshift.runs.checkpoints import read_checkpoint
 from covshift.runs.evaluation import AgentPolicy
 
 
@@ -45,8 +44,7 @@ class SavedRun:
         self.config, self.network = config, network
         self.state_shape, self.num_actions = state_shape, num_actions
         self.update, self.sha256 = update, sha256
-        bound = config.value.value_bound
-        self.support = torch.linspace(-bound, bound, config.value.num_atoms)
+        self.support = value_support(config.value)
 
     def policy(self, epsilon: float) -> AgentPolicy:
         """ε-greedy on the run's values, for evaluation."""
@@ -103,19 +101,20 @@ def load_run(folder: Path | str) -> SavedRun:
     Raises:
         InputError: there is no run, or no whole checkpoint of it.
     """
-    place = RunFolder(Path(folder))
-    config = place.config()
-    checkpoint = read_checkpoint(place.checkpoints)
-    shape, num_actions = tuple(checkpoint.state["state_shape"]), checkpoint.state["num_actions"]
+    run = RunFolder(Path(folder))
+    config = run.config()
+    checkpoint = read_checkpoint(run.checkpoints)
+    values = checkpoint.state.values
+    shape, num_actions = tuple(values["state_shape"]), values["num_actions"]
     network = make_agent_network(config, shape, num_actions)
-    network.load_state_dict(tensors_under(checkpoint.tensors, "network."))
+    network.load_state_dict(checkpoint.state.tensors_under("network."))
     network.requires_grad_(False)
     return SavedRun(
         config,
         network,
         shape,
         num_actions,
-        checkpoint.state["update"],
+        values["update"],
         sha256(checkpoint.path / CHECKSUMS),
     )
 

@@ -17,7 +17,7 @@ from typing import final
 
 from covshift.config.training import RuntimeOptions, TrainConfig
 from covshift.records import RunFolder
-from covshift.runs.launch import prepare
+from covshift.runs.launch import create_run
 
 _POLL_SECONDS = 0.5
 _TRIES = 2
@@ -76,7 +76,7 @@ class Sweep:
             watch: is shown the sweep, twice a second.
         """
         for job in self.jobs:
-            prepare(RunFolder(job.folder), job.config, job.data, runtime)
+            create_run(RunFolder(job.folder), job.config, job.data, runtime)
         try:
             while self._start(workers) or self.running:
                 watch(self)

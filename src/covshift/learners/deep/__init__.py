@@ -1,6 +1,6 @@
 """Deep learners: C51 with a learned covariate shift, and the ratio of a fixed policy alone."""
 
-from covshift.learners.deep.agent import AgentLearner, Diverged, UpdateReport
+from covshift.learners.deep.agent import REPORTED_MEANS, AgentLearner, Diverged
 from covshift.learners.deep.batches import (
     RatioBatch,
     ValueBatch,
@@ -8,16 +8,22 @@ from covshift.learners.deep.batches import (
     ring_batch,
     value_batch,
 )
+from covshift.learners.deep.priorities import Priority, UpdateReport, make_priority
 from covshift.learners.deep.ratio import RatioLearner, RatioLoss
+from covshift.learners.deep.state import LearnerState
 
 __all__ = [
+    "REPORTED_MEANS",
     "AgentLearner",
     "Diverged",
+    "LearnerState",
+    "Priority",
     "RatioBatch",
     "RatioLearner",
     "RatioLoss",
     "UpdateReport",
     "ValueBatch",
+    "make_priority",
     "ratio_batch",
     "ring_batch",
     "value_batch",

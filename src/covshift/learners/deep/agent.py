@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, NamedTuple, cast, final
+from typing import Any, cast, final
 
 import numpy as np
 import torch
@@ -12,8 +12,10 @@ from torch import Tensor
 
 from covshift.config.training import TrainConfig
 from covshift.learners.deep.batches import RatioBatch, ValueBatch
+from covshift.learners.deep.priorities import DrawnTransitions, Priority, UpdateReport
 from covshift.learners.deep.ratio import RatioLoss, clipped
-from covshift.networks import AgentNetwork
+from covshift.learners.deep.state import LearnerState
+from covshift.networks import AgentNetwork, value_support
 from covshift.rules import (
     categorical_target,
     chosen,
@@ -23,29 +25,12 @@ from covshift.rules import (
     importance_ratio,
 )
 
-_TD_PRIORITY_FLOOR = 1e-10
-"""Added to the cross-entropy under the root, as in Dopamine's Rainbow."""
-
-SUMS = ("value_loss", "ratio_loss", "residual", "ratio", "ratio_squared")
-"""Means over a batch that an update reports, in this order."""
+REPORTED_MEANS = ("value_loss", "ratio_loss", "residual", "ratio", "ratio_squared")
+"""Names of the means over a batch that an update reports."""
 
 
 class Diverged(Exception):  # noqa: N818
     """The loss is not finite, or the ratio is beyond its bound; the parameters are as before the update."""
-
-
-class UpdateReport(NamedTuple):
-    """What an update gave.
-
-    Attributes:
-        priority: of each transition of the value's batch, by the run's kind of priority; None if drawn uniformly.
-        ratio: c of each state of the ratio's batch, clipped at 0; None where it is not learned.
-        means: the numbers that `SUMS` names.
-    """
-
-    priority: NDArray[np.float64] | None
-    ratio: NDArray[np.float64] | None
-    means: Tensor
 
 
 @final
@@ -56,23 +41,30 @@ class AgentLearner:
     the value's s' and the ratio's s, since one pass over 64 states is cheaper than two over 32.
 
     Args:
-        config: of the run.
+        config: the run's configuration.
         network: the online network; the target network starts as its copy.
-        device: where both live.
+        priority: what an update writes as the priorities of its transitions; None for uniform replay.
+        device: where both networks live.
     """
 
-    def __init__(self, config: TrainConfig, network: AgentNetwork, device: torch.device) -> None:
-        self.config, self.device = config, device
+    def __init__(
+        self,
+        config: TrainConfig,
+        network: AgentNetwork,
+        priority: Priority | None,
+        device: torch.device,
+    ) -> None:
+        self.config, self.priority, self.device = config, priority, device
         self.network = network.to(device)
         self.target = copy.deepcopy(self.network).requires_grad_(False)
         fit = config.optimization
         self.optimizer = torch.optim.Adam(
             self.network.parameters(), lr=fit.learning_rate, eps=fit.adam_epsilon, fused=True
         )
-        bound = config.value.value_bound
-        self.support = torch.linspace(-bound, bound, config.value.num_atoms, device=device)
+        self.support = value_support(config.value).to(device)
         self.ratio_loss = RatioLoss(config.ratio)
         self.num_updates = 0
+        self._reweights = config.replay.correction == "reweight"
 
     def update(
         self,
@@ -84,13 +76,13 @@ class AgentLearner:
 
         Args:
             values: transitions.
-            ratios: states.
-            loss_weights: of each transition's loss; 1 where None is given.
+            ratios: states with the steps that led to them.
+            loss_weights: weight of each transition's loss; None weighs all alike.
 
         Raises:
             Diverged: nothing was changed.
         """
-        replay, size = self.config.replay, len(values.a_tm1)
+        size = len(values.a_tm1)
         p_target, ratio_target = self._targets(values, ratios)
 
         seen = [values.s_tm1] if ratios is None else [values.s_tm1, ratios.s_t]
@@ -98,8 +90,10 @@ class AgentLearner:
         logits = cast(Tensor, self.network.value_head(features[:size]))
         action = self._tensor(values.a_tm1)
         errors = cross_entropy(p_target, torch.log_softmax(chosen(logits, action), dim=-1))
-        weights = self._value_weights(features[:size], loss_weights)
-        value_loss = (errors if weights is None else errors * weights).mean()
+        drawn = DrawnTransitions(
+            errors.detach(), lambda: self._ratio_of(features[:size]), lambda: self._rho(values)
+        )
+        value_loss = self._weighted(errors, drawn, loss_weights).mean()
         loss, c_t = value_loss, None
         zero = torch.zeros((), device=self.device)
         squared_error, residual = zero, zero
@@ -114,14 +108,7 @@ class AgentLearner:
             squared_error, residual = terms.squared_error, terms.residual
             c_t = c_t.detach()
         self._check(loss, c_t)
-
-        priority = None
-        if replay.priority == "td-error":
-            priority = (errors.detach() + _TD_PRIORITY_FLOOR).sqrt()
-        elif replay.priority in ("ratio", "ratio-rho"):
-            priority = self._ratio_of(features[:size])
-            if replay.priority == "ratio-rho":
-                priority = priority * self._rho(values)
+        priority = None if self.priority is None else self.priority.of_drawn(drawn)
 
         self.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
@@ -134,6 +121,34 @@ class AgentLearner:
         mean, square = (zero, zero) if ratio is None else (ratio.mean(), (ratio**2).mean())
         means = torch.stack([value_loss.detach(), squared_error, residual, mean, square])
         return UpdateReport(_to_numpy(priority), _to_numpy(ratio), means)
+
+    def state_dict(self) -> LearnerState:
+        """All that changes, for an exact resume."""
+        tensors = {f"network.{name}": value for name, value in self.network.state_dict().items()}
+        tensors |= {f"target.{name}": value for name, value in self.target.state_dict().items()}
+        for index, slots in self.optimizer.state_dict()["state"].items():
+            tensors |= {f"optimizer.{index}.{slot}": value for slot, value in slots.items()}
+        tensors = {name: value.detach().contiguous() for name, value in tensors.items()}
+        values = {"update": self.num_updates, "mean_weight": self.ratio_loss.mean_weight}
+        return LearnerState(tensors, values)
+
+    def load_state_dict(self, state: LearnerState) -> None:
+        """Continues from what `state_dict` gave."""
+        self.num_updates = int(state.values["update"])
+        self.ratio_loss.mean_weight = state.values["mean_weight"]
+        self.network.load_state_dict(state.tensors_under("network."))
+        self.target.load_state_dict(state.tensors_under("target."))
+        slots: dict[int, dict[str, Tensor]] = {}
+        for name, value in state.tensors_under("optimizer.").items():
+            index, slot = name.split(".")
+            slots.setdefault(int(index), {})[slot] = value
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": slots, "param_groups": groups})
+        # The fused step walks through memory, so a moment must have the memory layout of its weight.
+        for weight, moments in self.optimizer.state.items():
+            for slot, value in moments.items():
+                if value.shape == weight.shape:
+                    moments[slot] = torch.empty_like(weight).copy_(value)
 
     @torch.no_grad()
     def _targets(
@@ -159,12 +174,14 @@ class AgentLearner:
         c_source = self.target.ratio(features[size : size + states])
         return p_target, self.ratio_loss.targets(c_source, pi_window, ratios)
 
-    def _value_weights(
-        self, features: Tensor, loss_weights: NDArray[np.float64] | None
-    ) -> Tensor | None:
-        if self.config.replay.correction == "reweight":
-            return self._ratio_of(features)
-        return None if loss_weights is None else self._tensor(loss_weights.astype(np.float32))
+    def _weighted(
+        self, errors: Tensor, drawn: DrawnTransitions, loss_weights: NDArray[np.float64] | None
+    ) -> Tensor:
+        if self._reweights:
+            return errors * drawn.ratio()
+        if loss_weights is None:
+            return errors
+        return errors * self._tensor(loss_weights.astype(np.float32))
 
     @torch.no_grad()
     def _ratio_of(self, features: Tensor) -> Tensor:

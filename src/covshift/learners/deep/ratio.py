@@ -1,4 +1,4 @@
-"""The ratio's loss, and a learner of the ratio of a fixed policy with no control around it."""
+"""The ratio's loss, and a learner of the ratio of a fixed policy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from covshift.rules import (
 )
 
 _WEIGHT_MEMORY = 0.99
-"""Share of the running mean of 1/c that a batch leaves as it was."""
+"""Share of the running mean of 1/c that one batch leaves unchanged."""
 
 
 class RatioTerms(NamedTuple):
@@ -41,18 +41,19 @@ class RatioTerms(NamedTuple):
 
 @final
 class RatioLoss:
-    """Eq. (9) on a batch of states, with its options: the one place that clips, weights and reduces it.
+    """Eq. (9) on a batch of states: the one place that clips, weights and reduces the ratio's errors.
 
     Args:
-        options: of the ratio.
+        options: the ratio's options.
 
     Attributes:
-        mean_weight: running mean of 1/max(c, 1 - γ̂), which changes with every batch under `inverse` weighting.
+        mean_weight: running mean of 1/max(c, 1 - γ̂) under `inverse` weighting; None before the first batch.
     """
 
     def __init__(self, options: RatioOptions) -> None:
         self.options = options
         self.mean_weight: float | None = None
+        self._weights = self._inverse_weights if options.ratio_weighting == "inverse" else None
 
     def targets(self, c_source: Tensor, pi_window: Tensor, batch: RatioBatch) -> Tensor:
         """The bootstrap target of each state.
@@ -62,30 +63,30 @@ class RatioLoss:
             pi_window: n × batch, π(a|s) of the actions taken.
             batch: the states.
         """
-        device = c_source.device
+        options, device = self.options, c_source.device
         rho_window = importance_ratio(pi_window, _tensor(batch.mu_window, device))
-        if self.options.rho_clip is not None:
-            rho_window = rho_window.clamp(max=self.options.rho_clip)
-        if self.options.source_clip:
+        if options.rho_clip is not None:
+            rho_window = rho_window.clamp(max=options.rho_clip)
+        if options.source_clip:
             c_source = clipped(c_source)
-        if self.options.initial_rule == "source":
+        if options.initial_rule == "source":
             c_source = initial_state_target(c_source, _tensor(batch.is_source_initial, device))
         target_t: Tensor = n_step_cop_target(
             c_source,
             list(rho_window),
-            self.options.ratio_discount,
+            options.ratio_discount,
             list(_tensor(batch.is_initial_window, device)),
         )
         return target_t
 
     def terms(self, c_t: Tensor, target_t: Tensor, batch: RatioBatch) -> RatioTerms:
-        """The loss of the predicted ratios `c_t`; no gradient goes into targets or weights."""
+        """The loss of the predicted ratios `c_t`; no gradient flows into targets or weights."""
         options = self.options
         target_t = target_t.detach()
         trained = _tensor(batch.is_trained_t, c_t.device).to(c_t.dtype)
         errors = squared_ratio_error(target_t, c_t) * trained
-        if options.ratio_weighting == "inverse":
-            errors = errors * self._inverse_weights(c_t.detach())
+        if self._weights is not None:
+            errors = errors * self._weights(c_t.detach())
         squared_error = errors.mean()
         loss = options.ratio_loss_weight * squared_error
         if options.normalization_weight > 0:
@@ -96,7 +97,10 @@ class RatioLoss:
         return RatioTerms(loss, squared_error.detach(), gap)
 
     def _inverse_weights(self, c_t: Tensor) -> Tensor:
-        """1/c of each state over its running mean: B1. A function of the state alone, never of the target."""
+        """1/c of each state over its running mean, under which the projected operator contracts (B1).
+
+        A function of the state alone, never of the target.
+        """
         weights = 1.0 / c_t.clamp(min=1.0 - self.options.ratio_discount)
         mean = float(weights.mean())
         if self.mean_weight is None:
@@ -110,11 +114,11 @@ class RatioLearner:
     """Learns c of a fixed policy by mini-batches, with a target network.
 
     Args:
-        torso: observations to features.
-        head: features to c, a number a sample.
-        policy: a batch of observations to probabilities, batch × actions.
-        options: of the ratio; `target_epsilon` is not used, and η only scales the loss.
-        learning_rate: Adam's.
+        torso: maps observations to features.
+        head: maps features to c, one number per sample.
+        policy: maps a batch of observations to probabilities, batch × actions.
+        options: `target_epsilon` is not used, and η only scales the loss.
+        learning_rate: Adam's step size.
         target_updates: updates between copies to the target network.
 
     Example:
@@ -175,7 +179,7 @@ class RatioLearner:
 
 
 def clipped(c: Tensor) -> Tensor:
-    """Negative outputs become 0 wherever a ratio is a priority or a weight, and as a bootstrap source by option."""
+    """max(c, 0): what a ratio counts as wherever it is a priority or a weight, and by option a bootstrap source."""
     return c.clamp(min=0.0)
 
 

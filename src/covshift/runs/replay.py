@@ -1,0 +1,158 @@
+"""The replay: what an update draws, and the priorities that it renews."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from covshift.config.training import TrainConfig
+from covshift.data.samplers import PrioritizedSampler, UniformSampler
+from covshift.learners.deep import (
+    LearnerState,
+    Priority,
+    RatioBatch,
+    UpdateReport,
+    ValueBatch,
+    ratio_batch,
+    value_batch,
+)
+from covshift.runs.data_sources import DataSource
+from covshift.runs.seeds import named_generator
+
+
+class Draw(NamedTuple):
+    """Both batches of an update, with their rows.
+
+    Attributes:
+        ids: rows of the transitions.
+        values: the transitions.
+        loss_weights: their weights in the loss; None weighs all alike.
+        state_ids: rows of the ratio's states; None where no ratio is learned.
+        states: these states, with the steps that led to them.
+    """
+
+    ids: NDArray[np.int64]
+    values: ValueBatch
+    loss_weights: NDArray[np.float64] | None
+    state_ids: NDArray[np.int64] | None
+    states: RatioBatch | None
+
+
+@final
+class Replay:
+    """Draws transitions for the value and states for the ratio from the window of a data source.
+
+    Args:
+        config: the run's configuration.
+        source: the data.
+        priority: how transitions are prioritized; None draws uniformly.
+    """
+
+    def __init__(self, config: TrainConfig, source: DataSource, priority: Priority | None) -> None:
+        self.config, self.source, self.priority = config, source, priority
+        store, (lo, hi) = source.store, source.window(0)
+        rng = named_generator(config.seed, "value batches")
+        self.transitions: UniformSampler | PrioritizedSampler
+        if priority is None:
+            self.transitions = UniformSampler(store.is_transition, rng, (lo, hi))
+        else:
+            self.transitions = PrioritizedSampler(
+                store.is_transition,
+                rng,
+                source.most_rows,
+                floor=priority.floor,
+                tempering=config.replay.priority_tempering,
+                uniform_share=config.replay.uniform_share,
+            )
+            self.transitions.slide(lo, hi, priority.of_new)
+        self.states: UniformSampler | None = None
+        if config.ratio.learn_ratio and config.ratio.ratio_batch == "uniform":
+            rng = named_generator(config.seed, "ratio batches")
+            self.states = UniformSampler(store.is_state, rng, (lo, hi))
+
+    def draw(self, update: int) -> Draw:
+        """Batches for the update of this number, from the window that it may draw from."""
+        self.slide(update)
+        config, store = self.config, self.source.store
+        size = config.optimization.batch_size
+        ids = self.transitions.sample(size)
+        values = value_batch(store, ids, config.value)
+        loss_weights = None
+        if self.priority is not None and self.priority.loss_weights is not None:
+            assert isinstance(self.transitions, PrioritizedSampler)
+            loss_weights = self.priority.loss_weights(self.transitions.probabilities(ids))
+        if not config.ratio.learn_ratio:
+            return Draw(ids, values, loss_weights, None, None)
+        state_ids = self.states.sample(size) if self.states else self.arrivals(ids)
+        states = ratio_batch(store, state_ids, config.ratio)
+        return Draw(ids, values, loss_weights, state_ids, states)
+
+    def renew(self, draw: Draw, report: UpdateReport) -> None:
+        """Writes the priorities that an update gave."""
+        if self.priority is None:
+            return
+        assert isinstance(self.transitions, PrioritizedSampler)
+        assert report.priority is not None
+        self.transitions.update(draw.ids, report.priority)
+        if self.priority.renews_states:
+            assert draw.state_ids is not None
+            assert report.ratio is not None
+            self.transitions.update(draw.state_ids, report.ratio)
+        self.priority.of_new = self.priority.of_new_after(self.priority.of_new, report)
+
+    def slide(self, update: int) -> None:
+        """Moves the window to where it is for the update of this number."""
+        lo, hi = self.source.window(update)
+        store = self.source.store
+        if (lo, hi) != self.transitions.window:
+            if isinstance(self.transitions, PrioritizedSampler):
+                assert self.priority is not None
+                self.transitions.slide(lo, hi, self.priority.of_new, store.is_transition)
+            else:
+                self.transitions.slide(lo, hi, store.is_transition)
+        if self.states is not None and (lo, hi) != self.states.window:
+            self.states.slide(lo, hi, store.is_state)
+
+    def arrivals(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The states that drawn transitions lead to; where an episode ends there, one that starts an episode.
+
+        As many episodes start as end, so that initial states keep their share, weighted like what led to them.
+        """
+        store = self.source.store
+        arrived = ids + 1
+        ended = ~store.is_state[arrived]
+        if ended.any():
+            lo, hi = self.transitions.window
+            starts = lo + np.flatnonzero(store.columns["is_initial"][lo:hi])
+            if len(starts):  # Otherwise the ends stay, and are not trained on.
+                arrived[ended] = self.transitions.rng.choice(starts, size=int(ended.sum()))
+        return arrived
+
+    def state_dict(self) -> LearnerState:
+        """All that changes, for an exact resume."""
+        saved = self.transitions.save()
+        tensors = {}
+        if "priorities" in saved:
+            tensors["priorities"] = torch.from_numpy(saved.pop("priorities"))
+        values = {
+            "value_sampler": saved,
+            "ratio_sampler": self.states.save() if self.states else None,
+            "new_priority": None if self.priority is None else self.priority.of_new,
+        }
+        return LearnerState(tensors, values)
+
+    def load_state_dict(self, state: LearnerState, update: int) -> None:
+        """Continues from what `state_dict` gave after this many updates."""
+        values = state.values
+        if self.priority is not None:
+            self.priority.of_new = float(values["new_priority"])
+        self.slide(update)
+        saved: dict[str, Any] = dict(values["value_sampler"])
+        if "priorities" in state.tensors:
+            saved["priorities"] = state.tensors["priorities"].numpy()
+        self.transitions.restore(saved)
+        if self.states is not None:
+            self.states.restore(values["ratio_sampler"])
