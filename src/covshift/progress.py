@@ -1,4 +1,4 @@
-"""Progress with rate and time left; plain lines where there is no terminal."""
+"""How many of some number are done, how fast, and the time left: a bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from typing import TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-PLAIN_SECONDS = 10.0
-BAR_SECONDS = 0.1
+_LINE_SECONDS = 10.0
+_BAR_SECONDS = 0.1
+"""Seconds between two lines, and between two changes of a bar."""
 
 Item = TypeVar("Item")
 
 
 def track(console: Console, label: str, items: Iterable[Item], total: int) -> Iterator[Item]:
-    """Passes items on and shows how many of `total` are done."""
+    """Yields the items and shows how many of `total` are done."""
     with counter(console, label, total) as advance:
         for item in items:
             yield item
@@ -29,60 +30,75 @@ def track(console: Console, label: str, items: Iterable[Item], total: int) -> It
 def counter(
     console: Console, label: str, total: int, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[Callable[[int], None]]:
-    """A function that is told how many more are done.
+    """Shows progress; yields a function to call with the number of steps done since its last call.
 
     Args:
-        console: a bar where it is a terminal, else a line now and then.
+        console: where to show it.
         label: what is counted.
-        total: how many there will be.
-        clock: seconds.
+        total: the number of steps in all.
+        clock: returns the time in seconds.
     """
     if not console.is_terminal:
         yield from _plain_lines(console, label, total, clock)
         return
-    columns = (
-        TextColumn("{task.description:22}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
-        TimeRemainingColumn(),
-        TextColumn("left"),
-    )
-    with Progress(*columns, console=console) as progress:
+    with new_bar(console, 22) as progress:
         task = progress.add_task(label, total=total, rate="")
 
         def tell(count: int, _: float) -> None:
             speed = progress.tasks[task].speed
             progress.update(task, advance=count, rate=f"{speed:,.1f}/s" if speed else "")
 
-        paced = _Paced(tell, BAR_SECONDS, clock)
+        paced = _Paced(tell, _BAR_SECONDS, clock)
         yield paced.advance
         paced.flush()
+
+
+def new_bar(console: Console, label_width: int = 0) -> Progress:
+    """A bar with counts, the rate in the task's field `rate`, and the time left."""
+    return Progress(
+        TextColumn(f"{{task.description:{label_width or ''}}}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+        TextColumn("left"),
+        console=console,
+    )
+
+
+def say_time_left(steps: float, rate: float) -> str:
+    """The time that `steps` take at `rate` steps per second.
+
+    Example:
+        >>> say_time_left(7300, 2.0), say_time_left(1, 0.0)
+        ('1:00:50 left', 'unknown time left')
+    """
+    return f"{timedelta(seconds=round(steps / rate))} left" if rate > 0 else "unknown time left"
 
 
 def _plain_lines(
     console: Console, label: str, total: int, clock: Callable[[], float]
 ) -> Iterator[Callable[[int], None]]:
-    """A line now and then, with the rate since the one before, and one at the end."""
+    """Prints a line every few seconds, with the rate since the last one, and a line at the end."""
     started, done = clock(), 0
 
     def tell(count: int, seconds: float) -> None:
         nonlocal done
         done += count
         rate = count / seconds
-        left = timedelta(seconds=round(max(0, total - done) / rate)) if rate else "unknown time"
-        # A collection makes its last shard whole before it is cut.
-        line = f"{label}: {min(done, total):,} of {total:,}, {rate:,.1f}/s, {left} left"
+        left = say_time_left(max(0, total - done), rate)
+        # A collection fills its last shard before it is cut, so that more than `total` can be done.
+        line = f"{label}: {min(done, total):,} of {total:,}, {rate:,.1f}/s, {left}"
         console.print(line, highlight=False)
 
-    yield _Paced(tell, PLAIN_SECONDS, clock).advance
+    yield _Paced(tell, _LINE_SECONDS, clock).advance
     seconds = clock() - started
     rate = total / max(seconds, 1e-9)
     console.print(f"{label}: {total:,} in {seconds:.0f} s, {rate:,.1f}/s", highlight=False)
 
 
 class _Paced:
-    """Gathers counts and tells them at intervals: telling costs more than a step of a game."""
+    """Adds counts up and shows them at intervals, since showing one takes longer than a step of a game."""
 
     def __init__(
         self, tell: Callable[[int, float], None], interval: float, clock: Callable[[], float]

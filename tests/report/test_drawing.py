@@ -9,22 +9,20 @@ import pytest
 from covshift.report.drawing import draw_figure
 
 
-def drawn(figure: dict[str, Any], path: Path) -> bytes:
+def drawn(figure: Any, path: Path) -> bytes:
     draw_figure(figure, [path])
     return path.read_bytes()
 
 
 @pytest.mark.parametrize("kind", ["svg", "pdf"])
-def test_the_same_figure_gives_the_same_bytes(
-    figure: dict[str, Any], tmp_path: Path, kind: str
-) -> None:
+def test_the_same_figure_gives_the_same_bytes(figure: Any, tmp_path: Path, kind: str) -> None:
     first = drawn(figure, tmp_path / f"a.{kind}")
     assert drawn(copy.deepcopy(figure), tmp_path / f"b.{kind}") == first
     figure["panels"][0]["arms"][0]["middle"][-1] += 1.0
     assert drawn(figure, tmp_path / f"c.{kind}") != first
 
 
-def test_runs_that_diverge_hide_nothing(figure: dict[str, Any], tmp_path: Path) -> None:
+def test_runs_that_diverge_hide_nothing(figure: Any, tmp_path: Path) -> None:
     panel = figure["panels"][0]
     before = drawn(figure, tmp_path / "a.svg").decode()
     panel["lines"] = [{"label": "far", "y": 1e6}]
@@ -38,7 +36,7 @@ def test_runs_that_diverge_hide_nothing(figure: dict[str, Any], tmp_path: Path) 
 
 
 def test_every_panel_is_drawn_and_runs_that_diverged_end_in_a_cross(
-    figure: dict[str, Any], tmp_path: Path
+    figure: Any, tmp_path: Path
 ) -> None:
     panel = figure["panels"][0]
     figure["panels"] = [panel] * 4  # more than fit side by side

@@ -1,4 +1,5 @@
 import json
+import math
 import re
 from collections.abc import Callable
 from html.parser import HTMLParser
@@ -9,10 +10,9 @@ import pytest
 
 from covshift.errors import InputError
 from covshift.records import RunFolder
-from covshift.report.charts import Axis, draw_curves, draw_histogram
+from covshift.report.charts import draw_curves, draw_histogram
 from covshift.report.figure_file import read_figure
-from covshift.report.figures_page import render_report
-from covshift.report.sources import find_sources, write_report
+from covshift.report.figures_page import find_sources, render_report, write_report
 
 VOID = {"meta", "link", "img", "br", "input", "hr"}
 
@@ -57,7 +57,7 @@ def text_of(page: str) -> str:
     return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", page))
 
 
-def test_page_has_every_part_in_order(figure: dict[str, Any], tmp_path: Path) -> None:
+def test_page_has_every_part_in_order(figure: Any, tmp_path: Path) -> None:
     page = render_report([figure])
     outline = Outline(page)
     assert [heading.strip() for heading in outline.headings] == [
@@ -89,7 +89,7 @@ def test_page_has_every_part_in_order(figure: dict[str, Any], tmp_path: Path) ->
     assert "c = 2.75" in text
 
 
-def test_page_loads_nothing_and_escapes_everything(figure: dict[str, Any]) -> None:
+def test_page_loads_nothing_and_escapes_everything(figure: Any) -> None:
     evil = "</script><script>alert(1)</script><b onload='x'>\"&"
     spots: list[tuple[Any, Any]] = []
 
@@ -116,7 +116,7 @@ def test_page_loads_nothing_and_escapes_everything(figure: dict[str, Any]) -> No
     assert "default-src 'none'" in page
 
 
-def test_verdicts_are_told_apart(figure: dict[str, Any]) -> None:
+def test_verdicts_are_told_apart(figure: Any) -> None:
     for verdict, shown in (
         ("holds", '<span class="holds">✓ holds</span>'),
         ("does not hold", '<span class="fails">✗ does not hold</span>'),
@@ -127,7 +127,7 @@ def test_verdicts_are_told_apart(figure: dict[str, Any]) -> None:
         assert len(re.findall(r'<span class="(holds|fails|unsure)">[✓✗?]', page)) == 2
 
 
-def test_broken_invariants_are_one_row_a_run(figure: dict[str, Any]) -> None:
+def test_broken_invariants_are_one_row_a_run(figure: Any) -> None:
     outline = Outline(render_report([figure]))
     rows = [row for row in outline.cells if row[1:2] in (["violated"], ["unordered"])]
     assert rows == [
@@ -151,7 +151,7 @@ def test_broken_invariants_are_one_row_a_run(figure: dict[str, Any]) -> None:
     assert "there is nothing to check" in text_of(render_report([figure | {"invariants": []}]))
 
 
-def test_empty_lists_leave_a_whole_page(figure: dict[str, Any]) -> None:
+def test_empty_lists_leave_a_whole_page(figure: Any) -> None:
     names = ("panels", "histograms", "galleries", "invariants", "differences")
     bare = figure | {name: [] for name in names} | {"table": {"columns": [], "rows": []}}
     bare |= {"alias": None, "hashes": {}}
@@ -165,13 +165,13 @@ def test_empty_lists_leave_a_whole_page(figure: dict[str, Any]) -> None:
     assert "neither a figure nor a run" in render_report([])
 
 
-def test_a_run_that_diverged_at_once_is_listed(figure: dict[str, Any]) -> None:
+def test_a_run_that_diverged_at_once_is_listed(figure: Any) -> None:
     figure["panels"][0]["arms"][1]["runs"][1] |= {"x": [], "y": []}
     text = text_of(render_report([figure]))
     assert "corrected-seed1 (corrected): before it was first measured" in text
 
 
-def test_configuration_is_split_into_common_and_differing(figure: dict[str, Any]) -> None:
+def test_configuration_is_split_into_common_and_differing(figure: Any) -> None:
     page = render_report([figure])
     assert "<dt>discount</dt><dd>0.99</dd>" in page
     assert "<dt>learn_ratio</dt><dd>yes</dd>" in page
@@ -180,27 +180,59 @@ def test_configuration_is_split_into_common_and_differing(figure: dict[str, Any]
 
 
 def points(svg: str, kind: str) -> list[list[tuple[float, float]]]:
-    found = re.findall(rf'class="{kind}"[^>]* points="([^"]*)"', svg)
-    return [[(float(x), float(y)) for x, y in (p.split(",") for p in s.split())] for s in found]
+    """The points of each path of a kind, in pixels."""
+    found = re.findall(rf'<g class="arm arm-\d {kind}">\s*<path d="([^"]*)"', svg)
+    return [
+        [(float(x), float(y)) for x, y in re.findall(r"[ML] ([\d.]+) ([\d.]+)", path)]
+        for path in found
+    ]
 
 
-def test_curves_end_with_a_cross_where_a_run_diverged(figure: dict[str, Any]) -> None:
-    panel = figure["panels"][0]
-    chart = draw_curves(panel, ["plain", "corrected"])
-    x = Axis(low=0.0, high=60_000.0, start=52.0, end=424.0)
+def test_curves_end_with_a_cross_where_a_run_diverged(figure: Any) -> None:
+    chart = draw_curves(figure["panels"][0], ["plain", "corrected"])
     runs = points(chart.svg, "run")
-    assert [len(run) for run in runs] == [13, 13, 13, 13, 5, 13]
-    assert runs[4][-1][0] == pytest.approx(x.place(20_000), abs=0.1) == pytest.approx(176.0)
-    (cross,) = re.findall(r'class="diverged" d="M([\d.]+) ([\d.]+)l10', chart.svg)
-    assert (float(cross[0]) + 5, float(cross[1]) + 5) == pytest.approx(runs[4][-1], abs=0.11)
+    # The axis spans 0 to 60,000 updates and pixels 52 to 424.
+    assert [run[-1][0] for run in runs] == pytest.approx([424, 424, 424, 424, 176, 424], abs=0.11)
+    (cross,) = re.findall(
+        r'<g class="arm arm-1 diverged"><title>corrected-seed1 diverged after 20,000</title>'
+        r'.*?<use xlink:href="#\w+" x="([\d.]+)" y="([\d.]+)"',
+        chart.svg,
+        re.S,
+    )
+    assert tuple(map(float, cross)) == pytest.approx(runs[4][-1], abs=0.11)
     # Higher scores are further up, that is at smaller pixels.
     middles = points(chart.svg, "middle")
     assert middles[1][-1][1] < middles[0][-1][1]
-    assert len(points(chart.svg, "band")[0]) == 26
+    assert chart.svg.count(' band">') == 2
     assert [entry["label"] for entry in chart.legend] == ["plain", "corrected", "random policy"]
 
 
-def test_an_arm_has_one_color_in_all_panels(figure: dict[str, Any]) -> None:
+def test_the_script_finds_the_pixels_of_a_curve(figure: Any) -> None:
+    chart = draw_curves(figure["panels"][0], ["plain", "corrected"])
+    for axis, at in (("x", 0), ("y", 1)):
+        data = chart.data[axis]
+        scale = (data["end"] - data["start"]) / (data["high"] - data["low"])
+        values = chart.data["arms"][0]["x" if axis == "x" else "middle"]
+        expected = [data["start"] + scale * (value - data["low"]) for value in values]
+        drawn = [point[at] for point in points(chart.svg, "middle")[0]]
+        assert drawn == pytest.approx(expected, abs=0.15)
+
+
+def test_an_arm_with_one_point_is_drawn_as_a_dot(figure: Any) -> None:
+    panel = figure["panels"][0]
+    one = {name: panel["arms"][0][name][:1] for name in ("x", "middle", "low", "high")}
+    panel["arms"] = [panel["arms"][0] | one | {"runs": []}]
+    svg = draw_curves(panel, ["plain"]).svg
+    assert re.search(r'<g class="arm arm-0 middle">.*?<use [^>]*style="fill: #1b6ca8', svg, re.S)
+
+
+def test_dollar_signs_are_shown_as_they_are(figure: Any) -> None:
+    panel = figure["panels"][0] | {"y": "cost in $, d_μ$"}
+    svg = draw_curves(panel, ["plain", "corrected"]).svg
+    assert "costin$,d" in "".join(re.sub(r"<[^>]*>", "", svg).split())
+
+
+def test_an_arm_has_one_color_in_all_panels(figure: Any) -> None:
     panel = figure["panels"][0]
     figure["panels"].append(panel | {"arms": panel["arms"][1:], "title": "second"})
     data = [
@@ -210,15 +242,14 @@ def test_an_arm_has_one_color_in_all_panels(figure: dict[str, Any]) -> None:
     assert colors[0]["corrected"] == colors[1]["corrected"] != colors[0]["plain"]
 
 
-def test_level_lines_can_be_told_apart(figure: dict[str, Any]) -> None:
-    panel = figure["panels"][0] | {"lines": [{"label": k, "y": 1.0 + k} for k in range(2)]}
+def test_level_lines_can_be_told_apart(figure: Any) -> None:
+    panel = figure["panels"][0] | {"lines": [{"label": str(k), "y": 1.0 + k} for k in range(2)]}
     chart = draw_curves(panel, ["plain", "corrected"])
-    dashes = [entry["dash"] for entry in chart.legend[-2:]]
-    assert len(set(dashes)) == 2
-    assert re.findall(r'class="level" stroke-dasharray="([\d ]+)"', chart.svg) == dashes
+    assert len({entry["dash"] for entry in chart.legend[-2:]}) == 2
+    assert len(set(re.findall(r"stroke-dasharray: ([\d., ]+)", chart.svg))) == 2
 
 
-def test_values_that_explode_get_a_logarithmic_axis(figure: dict[str, Any]) -> None:
+def test_values_that_explode_get_a_logarithmic_axis(figure: Any) -> None:
     panel = figure["panels"][0] | {"lines": []}
     arm = panel["arms"][0] | {"x": [0, 1, 2], "runs": []}
     panel["arms"] = [arm | {name: [0.1, 10.0, 1000.0] for name in ("middle", "low", "high")}]
@@ -231,23 +262,34 @@ def test_values_that_explode_get_a_logarithmic_axis(figure: dict[str, Any]) -> N
     assert not draw_curves(panel, ["plain"]).data["y"]["log"]
 
 
+def bars(counts: list[float]) -> list[tuple[float, float]]:
+    """Width and height of each bar over [0, 1), [1, 2) and [2, 4), in pixels."""
+    svg = draw_histogram(
+        {"title": "t", "x": "c(s)", "text": "", "edges": [0, 1, 2, 4], "counts": counts}
+    ).svg
+    sizes = []
+    for path in re.findall(r'<g class="bar">\s*<path d="([^"]*)"', svg):
+        x, y = zip(*re.findall(r"[ML] ([\d.]+) ([\d.]+)", path), strict=True)
+        sizes.append(tuple(max(map(float, at)) - min(map(float, at)) for at in (x, y)))
+    return sizes  # type: ignore[return-value]
+
+
 def test_histogram_bars_are_as_high_as_their_counts() -> None:
-    histogram = {"title": "t", "x": "c(s)", "text": "", "edges": [0, 1, 2, 4], "counts": [10, 0, 5]}
-    bars = re.findall(
-        r'class="bar" x="([\d.]+)" y="[\d.]+" width="([\d.]+)" height="([\d.]+)"',
-        draw_histogram(histogram).svg,
-    )
-    assert len(bars) == 2
-    assert float(bars[0][2]) == pytest.approx(2 * float(bars[1][2]), abs=0.2)
-    assert float(bars[1][1]) + 0.4 == pytest.approx(2 * (float(bars[0][1]) + 0.4), abs=0.05)
+    (narrow, high), (wide, low) = bars([10, 0, 5])
+    assert high == pytest.approx(2 * low, abs=0.2)
+    assert wide == pytest.approx(2 * narrow, abs=0.2)
+    # On a logarithmic axis from half the smallest count: log(2000) against log(20) and log(2).
+    heights = [height for _, height in bars([1000, 10, 1])]
+    assert heights[1] / heights[2] == pytest.approx(math.log(20) / math.log(2), rel=0.02)
+    assert heights[0] / heights[2] == pytest.approx(math.log(2000) / math.log(2), rel=0.02)
 
 
-def test_same_input_same_page(figure: dict[str, Any]) -> None:
+def test_same_input_same_page(figure: Any) -> None:
     assert render_report([figure]) == render_report([json.loads(json.dumps(figure))])
 
 
 def test_plain_runs_get_their_own_section(
-    figure: dict[str, Any], new_run: Callable[..., RunFolder], tmp_path: Path
+    figure: Any, new_run: Callable[..., RunFolder], tmp_path: Path
 ) -> None:
     runs = [new_run(tmp_path / f"r{seed}", seed=seed, diverged=seed == 1) for seed in range(3)]
     runs.append(new_run(tmp_path / "other", ratio_discount=0.9, ordered=False))
@@ -277,7 +319,7 @@ def test_plain_runs_get_their_own_section(
 
 
 def test_sources_are_found_once_and_shared_runs_belong_to_their_figure(
-    figure: dict[str, Any], new_run: Callable[..., RunFolder], tmp_path: Path
+    figure: Any, new_run: Callable[..., RunFolder], tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
     for folder in ("sweep", "again"):
@@ -293,13 +335,13 @@ def test_sources_are_found_once_and_shared_runs_belong_to_their_figure(
     assert found == ["out/runs/mine", "elsewhere/plain-seed0"]
     with pytest.raises(InputError, match=r"neither a figure.json nor a run under .*again"):
         find_sources([out / "again"])
-    with pytest.raises(InputError, match="is no folder"):
+    with pytest.raises(InputError, match="is not a folder"):
         find_sources([tmp_path / "nowhere"])
     with pytest.raises(InputError, match=r"must end in \.html, but it is page\.pdf"):
         write_report(figures, runs, Path("page.pdf"))
 
 
-def test_figures_come_in_the_order_of_the_paper(figure: dict[str, Any], tmp_path: Path) -> None:
+def test_figures_come_in_the_order_of_the_paper(figure: Any, tmp_path: Path) -> None:
     named = (("a", None), ("b", "figure-2"), ("c", "figure-1-left"), ("d", "figure-1-right"))
     for name, alias in named:
         (tmp_path / name).mkdir()
@@ -308,7 +350,7 @@ def test_figures_come_in_the_order_of_the_paper(figure: dict[str, Any], tmp_path
     assert [found["name"] for found in find_sources([tmp_path]).figures] == ["c", "d", "b", "a"]
 
 
-def changed(figure: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
+def changed(figure: Any, path: str, value: Any) -> Any:
     spot: Any = figure
     *way, last = (int(key) if key.isdigit() else key for key in path.split("/"))
     for key in way:
@@ -323,47 +365,60 @@ def changed(figure: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        ("claim", KeyError, "the figure lacks the key 'claim'"),
-        ("clam", "x", "the figure has the unknown key 'clam'; it may have name, alias"),
+        ("claim", KeyError, "the content lacks the key 'claim'"),
+        ("clam", "x", "the content has the unknown key 'clam'; did you mean 'claim'?"),
         (
             "verdict",
             "maybe",
-            "verdict must be one of holds, does not hold, not enough data, but it",
+            "verdict must be 'holds', 'does not hold' or 'not enough data', but it",
         ),
         ("panels/0/arms/1/middle", KeyError, "panels[0].arms[1] lacks the key 'middle'"),
-        ("panels/0/arms/1/low", [0.0], "panels[0].arms[1] has lists of lengths that do not match"),
-        ("panels/0/arms/0/runs/2/y/0", None, "panels[0].arms[0].runs[2].y[0] must be a finite"),
-        ("panels/0/arms/0/runs/2/y", [1.0], "panels[0].arms[0].runs[2] has lists of lengths"),
-        ("panels/0/arms/0/runs/2/status", "lost", "must be one of finished, diverged, but it is"),
+        ("panels/0/arms/1/low", [0.0], "panels[0].arms[1]: these lists must be of one length"),
+        (
+            "panels/0/arms/0/runs/2/y/0",
+            None,
+            "panels[0].arms[0].runs[2].y[0] must be a valid number",
+        ),
+        ("panels/0/arms/0/runs/2/y", [1.0], "panels[0].arms[0].runs[2]: these lists must be of"),
+        ("panels/0/arms/0/runs/2/status", "lost", "must be 'finished' or 'diverged', but it is"),
         ("invariants/0/mean_ratio", float("nan"), "mean_ratio must be a finite number, but it is"),
-        ("histograms/0/counts", [1], "histograms[0] has lists of lengths that do not match"),
-        ("galleries/0/frames/0/uri", "http://x/y.png", "must begin with data:image/"),
-        ("table/rows/0", ["one"], "table.rows[0] has lists of lengths that do not match"),
-        ("table/rows/0/1", 2.0, "table.rows[0][1] must be text, but it is 2.0"),
-        ("differences", "none", "differences must be a list, but it is 'none'"),
+        ("histograms/0/counts", [1], "histograms[0]: 1 counts need 2 edges, but there are 31"),
+        (
+            "galleries/0/frames/0/uri",
+            "http://x/y.png",
+            "uri: a picture must begin with data:image/",
+        ),
+        (
+            "galleries/0/frames/0/uri",
+            "data:image/png;base64,x' onload='y",
+            "uri: a picture must begin with data:image/",
+        ),
+        ("table/rows/0", ["one"], "table: rows[0] has 1 cells, but there are 6 columns"),
+        ("table/rows/0/1", 2.0, "table.rows[0][1] must be a valid string, but it is 2.0"),
+        ("differences", "none", "differences must be a valid array, but it is 'none'"),
         ("hashes", [], "hashes must be an object, but it is []"),
-        ("alias", 3, "alias must be text, but it is 3"),
+        ("alias", 3, "alias must be a valid string, but it is 3"),
         ("headline", "0.72", "headline must be an object, but it is '0.72'"),
     ],
 )
 def test_a_figure_that_breaks_the_contract_is_refused(
-    figure: dict[str, Any], path: str, value: Any, message: str, tmp_path: Path
+    figure: Any, path: str, value: Any, message: str, tmp_path: Path
 ) -> None:
-    place = tmp_path / "figure.json"
-    place.write_text(json.dumps(figure))
-    assert read_figure(place) == figure
-    place.write_text(json.dumps(changed(figure, path, value)))
+    file = tmp_path / "figure.json"
+    file.write_text(json.dumps(figure))
+    assert read_figure(file) == figure
+    file.write_text(json.dumps(changed(figure, path, value)))
     with pytest.raises(InputError) as refused:
-        read_figure(place)
+        read_figure(file)
     said = str(refused.value)
-    assert said.startswith(f"{place}: ")
+    assert said.startswith(f"{file}: ")
     assert message in said
     assert "\n" not in said
 
 
 def test_a_file_that_is_no_json_is_refused(tmp_path: Path) -> None:
-    place = tmp_path / "figure.json"
-    for text, message in (("{", "cannot be read"), ("[]", "the figure must be an object")):
-        place.write_text(text)
+    file = tmp_path / "figure.json"
+    for text, message in (("{", "not valid JSON"), ("[]", "the content must be an object")):
+        file.write_text(text)
         with pytest.raises(InputError, match=message):
-            read_figure(place)
+            read_figure(file)

@@ -168,7 +168,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 
 @pytest.fixture
-def page(figure: dict[str, Any], new_run: Callable[..., RunFolder], tmp_path: Path) -> Path:
+def page(figure: Any, new_run: Callable[..., RunFolder], tmp_path: Path) -> Path:
     runs = [
         new_run(tmp_path / f"run{seed}", seed=seed, diverged=seed == 1, ordered=seed == 0)
         for seed in range(2)
@@ -218,7 +218,7 @@ def test_opens_without_complaint_and_fits(browser: Browser, page: Path, width: i
     assert browser.screenshot().startswith(b"\x89PNG")
 
 
-def test_hover_reads_the_curve(browser: Browser, page: Path, figure: dict[str, Any]) -> None:
+def test_hover_reads_the_curve(browser: Browser, page: Path, figure: Any) -> None:
     browser.open(page, 1200)
     assert browser.evaluate(f"{TIP}.hidden")
     browser.mouse("mouseMoved", *place_of(browser, 1, 15_000))
@@ -275,7 +275,7 @@ def test_keys_walk_along_the_curves(browser: Browser, page: Path) -> None:
     assert browser.evaluate(f"{TIP}.hidden")
 
 
-def test_histogram_reads_its_bars(browser: Browser, page: Path, figure: dict[str, Any]) -> None:
+def test_histogram_reads_its_bars(browser: Browser, page: Path, figure: Any) -> None:
     browser.open(page, 1200)
     box = browser.box(f"{BARS} svg.chart .bar")
     browser.mouse("mouseMoved", box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
@@ -283,7 +283,7 @@ def test_histogram_reads_its_bars(browser: Browser, page: Path, figure: dict[str
     assert told.startswith(f"Learned ratio\n{say(figure['histograms'][0]['counts'][0])} from ")
 
 
-def test_gallery_enlarges_and_closes(browser: Browser, page: Path, figure: dict[str, Any]) -> None:
+def test_gallery_enlarges_and_closes(browser: Browser, page: Path, figure: Any) -> None:
     browser.open(page, 390)
     small = browser.box(".gallery button:nth-of-type(2) img")
     browser.click(".gallery button:nth-of-type(2)")

@@ -24,7 +24,7 @@ class Report:
 
     def run(self) -> None:
         """Writes the page and says where it is."""
-        from covshift.report.sources import find_sources, write_report
+        from covshift.report.figures_page import find_sources, write_report
 
         figures, runs = find_sources(self.paths)
         write_report(figures, runs, self.out)

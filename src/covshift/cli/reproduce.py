@@ -80,7 +80,7 @@ class Reproduce:
 
         from covshift.experiments.experiment import named_experiment
         from covshift.experiments.reproduction import local_engine, ray_engine, reproduce
-        from covshift.report.sources import find_sources, write_report
+        from covshift.report.figures_page import find_sources, write_report
 
         console = Console()
         if self.name == STUDY[0]:

@@ -194,7 +194,7 @@ class Watch:
 
     def run(self) -> None:
         """Writes the file."""
-        from covshift.report.film import draw_film
+        from covshift.report.pictures import draw_film
         from covshift.runs.playing import play_episode
 
         played = play_episode(self.run_folder, self.epsilon, self.steps, self.seed)

@@ -1,75 +1,126 @@
-"""The page of figures: a summary first, then each claim with what these runs show of it."""
+"""The page of `covshift report`: a summary first, then each claim with what these runs show about it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from covshift.records import RunFolder
+from covshift.errors import InputError
+from covshift.files import write_text
+from covshift.records import RunFolder, find_runs
 from covshift.report.charts import draw_curves, draw_histogram, say
-from covshift.report.figure_file import Figure, check_figure
+from covshift.report.drawing import arm_labels
+from covshift.report.figure_file import Figure, Invariant, Panel, Run, find_figures, read_figure
 from covshift.report.page import render
 from covshift.report.plain_runs import describe_runs
 from covshift.version import __version__
 
 
+class Sources(NamedTuple):
+    """Figures, and runs that no figure shows."""
+
+    figures: list[Figure]
+    runs: list[RunFolder]
+
+
+def find_sources(paths: Iterable[Path]) -> Sources:
+    """Every figure, in the paper's order, and every run that no figure shows.
+
+    A figure shows the runs that it names, of those under the same path, and the runs in its own folder.
+
+    Args:
+        paths: folders; what lies under two of them is taken once.
+
+    Raises:
+        InputError: a path is not a folder, a figure.json breaks the contract, or there is nothing to report.
+    """
+    paths = list(paths)
+    figures: dict[Path, Figure] = {}
+    runs: dict[Path, RunFolder] = {}
+    shown: set[Path] = set()
+    for path in paths:
+        named: set[str] = set()
+        homes: set[Path] = set()
+        for file in find_figures(path):
+            figure = figures.setdefault(file.resolve(), read_figure(file))
+            named |= {run["name"] for _, _, run in _runs(figure["panels"])}
+            named |= {row["run"] for row in figure["invariants"]}
+            homes.add(file.resolve().parent)
+        for run in find_runs(path):
+            folder = run.path.resolve()
+            runs.setdefault(folder, run)
+            if run.path.name in named or homes & set(folder.parents):
+                shown.add(folder)
+    if not figures and not runs:
+        where = ", ".join(map(str, paths))
+        raise InputError(f"there is neither a figure.json nor a run under {where}")
+    ordered = sorted(figures.values(), key=lambda figure: (figure["alias"] or "~", figure["name"]))
+    return Sources(ordered, [run for folder, run in runs.items() if folder not in shown])
+
+
+def write_report(figures: Sequence[Figure], runs: Sequence[RunFolder], out: Path) -> None:
+    """Writes the page, whole or not at all.
+
+    Raises:
+        InputError: the page's name does not end in .html.
+    """
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"the page must end in .html, but it is {out}")
+    page = render_report(figures, runs)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_text(out, page)
+
+
 def render_report(figures: Sequence[Figure], runs: Sequence[RunFolder] = ()) -> str:
-    """One HTML file that loads nothing: figures, and runs that no figure names.
+    """One HTML file that loads nothing.
 
     Args:
         figures: contents of figure.json files.
-        runs: without a figure; they get a section of their own.
-
-    Raises:
-        InputError: a figure breaks the contract.
+        runs: runs that no figure shows; they get a section of their own.
     """
-    for figure in figures:
-        check_figure(figure, f"the figure {figure.get('name', '')!r}")
-    shown = [
-        figure
-        | {
-            "curves": _curves(figure["panels"]),
-            "bars": _bars(figure["histograms"]),
-            "broken": _broken(figure["invariants"]),
-            "ended": _diverged(figure["panels"]),
-            "configuration": _configuration(figure["panels"]),
-        }
-        for figure in figures
-    ]
     plain = describe_runs(runs)
     return render(
         "report.html.j2",
-        figures=shown,
-        plain=plain
-        and plain
-        | {
-            "curves": _curves(plain["panels"]),
-            "broken": _broken(plain["invariants"]),
-        },
+        figures=[
+            {
+                **figure,
+                **_described(figure),
+                "bars": [
+                    {"title": histogram["title"], "text": histogram["text"]}
+                    | draw_histogram(histogram)._asdict()
+                    for histogram in figure["histograms"]
+                ],
+                "diverged": _diverged(figure["panels"]),
+                "configuration": _configuration(figure["panels"]),
+            }
+            for figure in figures
+        ],
+        plain=plain and plain | _described(plain),
         version=__version__,
     )
 
 
-def _curves(panels: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    labels = list(dict.fromkeys(arm["label"] for panel in panels for arm in panel["arms"]))
-    return [
-        {"title": panel["title"], "text": ""} | draw_curves(panel, labels)._asdict()
-        for panel in panels
-    ]
+def _described(source: Mapping[str, Any]) -> dict[str, Any]:
+    """The curves and broken invariants of a figure or of plain runs."""
+    labels = arm_labels(source["panels"])
+    return {
+        "curves": [
+            {"title": panel["title"], "text": ""} | draw_curves(panel, labels)._asdict()
+            for panel in source["panels"]
+        ],
+        "broken": _broken(source["invariants"]),
+    }
 
 
-def _bars(histograms: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [
-        {"title": histogram["title"], "text": histogram["text"]}
-        | draw_histogram(histogram)._asdict()
-        for histogram in histograms
-    ]
+def _broken(invariants: Sequence[Invariant]) -> list[dict[str, Any]]:
+    """A row per run and broken invariant, with its worst evaluation.
 
-
-def _broken(invariants: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Runs that break an invariant by state, with the evaluation whose E_μ[c] is farthest from 1, or lowest E_π[c] - E_μ[c]."""
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    The worst violation is the one whose E_μ[c] is farthest from 1; the worst wrong order has the lowest
+    E_π[c] - E_μ[c].
+    """
+    groups: dict[tuple[str, str], list[Invariant]] = {}
     for row in invariants:
         if row["state"] != "holds":
             groups.setdefault((row["run"], row["state"]), []).append(row)
@@ -78,7 +129,7 @@ def _broken(invariants: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         if state == "violated":
             worst = max(rows, key=lambda row: abs(math.log(max(row["mean_ratio"], 1e-12))))
         else:
-            worst = min(rows, key=lambda row: float(row["mean_ratio_pi"] - row["mean_ratio"]))
+            worst = min(rows, key=lambda row: row["mean_ratio_pi"] - row["mean_ratio"])
         broken.append(
             {
                 "run": run,
@@ -93,38 +144,27 @@ def _broken(invariants: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(broken, key=lambda row: row["state"] != "violated")
 
 
-def _diverged(panels: Iterable[dict[str, Any]]) -> list[dict[str, str]]:
+def _diverged(panels: Sequence[Panel]) -> list[dict[str, str]]:
     """Each run that diverged, once, and where its curve ends."""
-    ended: dict[str, dict[str, str]] = {}
-    for panel in panels:
-        for arm in panel["arms"]:
-            for run in arm["runs"]:
-                if run["status"] == "diverged":
-                    end = (
-                        f"last measured at {say(run['x'][-1])} {panel['x']}"
-                        if run["x"]
-                        else "before it was first measured"
-                    )
-                    ended.setdefault(
-                        run["name"], {"run": run["name"], "arm": arm["label"], "end": end}
-                    )
-    return list(ended.values())
+    ends: dict[str, dict[str, str]] = {}
+    for panel, arm, run in _runs(panels):
+        if run["status"] == "diverged":
+            end = "before it was first measured"
+            if run["x"]:
+                end = f"last measured at {say(run['x'][-1])} {panel['x']}"
+            ends.setdefault(run["name"], {"run": run["name"], "arm": arm, "end": end})
+    return list(ends.values())
 
 
-def _configuration(panels: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """What all runs have in common, and a row a run of what differs."""
-    configs = {
-        run["name"]: run["config"]
-        for panel in panels
-        for arm in panel["arms"]
-        for run in arm["runs"]
-    }
+def _configuration(panels: Sequence[Panel]) -> dict[str, Any]:
+    """The settings that all runs share, and a row per run of those that differ."""
+    configs = {run["name"]: run["config"] for _, _, run in _runs(panels)}
     leaves = list(dict.fromkeys(leaf for config in configs.values() for leaf in config))
     values = {
         leaf: [_leaf(config[leaf]) if leaf in config else "" for config in configs.values()]
         for leaf in leaves
     }
-    common = {leaf: said[0] for leaf, said in values.items() if len(set(said)) == 1}
+    common = {leaf: texts[0] for leaf, texts in values.items() if len(set(texts)) == 1}
     differing = [leaf for leaf in leaves if leaf not in common]
     rows = [[name, *(values[leaf][k] for leaf in differing)] for k, name in enumerate(configs)]
     return {"common": common, "differing": differing, "rows": rows if differing else []}
@@ -134,3 +174,13 @@ def _leaf(value: Any) -> str:
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "none"}[value]
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _runs(panels: Iterable[Panel]) -> Iterator[tuple[Panel, str, Run]]:
+    """Each run with its panel and its arm's label."""
+    return (
+        (panel, arm["label"], run)
+        for panel in panels
+        for arm in panel["arms"]
+        for run in arm["runs"]
+    )

@@ -1,30 +1,37 @@
-"""States as pictures."""
+"""States as pictures, and episodes as films."""
 
 from __future__ import annotations
 
 import base64
 import io
+from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageDraw
 
 from covshift.errors import InputError
+from covshift.report.plots import COLORS
+
+_SIDE, _PANEL, _MARGIN = 252, 340, 12
+_INK, _SOFT_INK, _PAPER, _LINE = "#1d2433", "#5b6478", "#ffffff", "#dfe3ea"
 
 
 def picture(observation: NDArray[Any]) -> NDArray[np.uint8]:
-    """An observation as height × width × RGB: frames in gray, MinAtar's planes in a color each.
+    """An observation as height × width × RGB: frames in gray, each of MinAtar's planes in a color.
 
     Raises:
-        InputError: it has fewer than two axes.
+        InputError: the observation is neither a frame nor a stack of planes.
     """
     if observation.ndim == 2:
         gray = observation.astype(np.uint8)
         return np.repeat(gray[..., None], 3, axis=-1)
     if observation.ndim != 3:
-        raise InputError(f"an observation of shape {observation.shape} is no picture")
+        raise InputError(
+            f"an observation of shape {observation.shape} cannot be shown as a picture"
+        )
     planes = observation.shape[-1]
     colors = mpl.colormaps["nipy_spectral"](np.linspace(0.1, 0.95, planes))[:, :3]
     colors = np.concatenate([[[0.06, 0.06, 0.09]], colors])
@@ -33,8 +40,57 @@ def picture(observation: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def picture_uri(observation: NDArray[Any], side: int = 168) -> str:
-    """The picture as a PNG of `side` pixels that a page can hold."""
-    image = Image.fromarray(picture(observation)).resize((side, side), Image.Resampling.NEAREST)
+    """The picture as a PNG of `side` pixels in a data URI, which a page can hold."""
     buffer = io.BytesIO()
-    image.save(buffer, format="png", optimize=True)
+    _enlarge(observation, side).save(buffer, format="png", optimize=True)
     return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+
+
+def draw_film(
+    states: list[NDArray[Any]], tracks: dict[str, NDArray[np.float64]], path: Path
+) -> None:
+    """Writes a GIF that shows each state and, beside it, the tracks up to that step.
+
+    Args:
+        states: the newest observation of each step.
+        tracks: by name, a number for each step.
+        path: the file to write.
+
+    Raises:
+        InputError: the file's name does not end in .gif, or the states cannot be shown as pictures.
+    """
+    if path.suffix.lower() != ".gif":
+        raise InputError(f"the film must end in .gif, but it is {path}")
+    frames = [_draw_frame(state, tracks, step) for step, state in enumerate(states)]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    frames[0].save(path, save_all=True, append_images=frames[1:], duration=66, loop=0)
+
+
+def _draw_frame(
+    state: NDArray[Any], tracks: dict[str, NDArray[np.float64]], step: int
+) -> Image.Image:
+    canvas = Image.new("RGB", (_SIDE + _PANEL, _SIDE), _PAPER)
+    canvas.paste(_enlarge(state, _SIDE), (0, 0))
+    draw = ImageDraw.Draw(canvas)
+    height = _SIDE // max(1, len(tracks))
+    for k, (name, values) in enumerate(tracks.items()):
+        left, right = _SIDE + _MARGIN, _SIDE + _PANEL - _MARGIN
+        top, bottom = k * height + 26, (k + 1) * height - 10
+        low, high = float(np.nanmin(values)), float(np.nanmax(values))
+        span = (high - low) or 1.0
+        draw.text((left, k * height + 8), f"{name} = {values[step]:.3f}", fill=_INK)
+        bounds = f"{low:.2f} … {high:.2f}"
+        draw.text((right - draw.textlength(bounds), k * height + 8), bounds, fill=_SOFT_INK)
+        draw.rectangle((left, top, right, bottom), outline=_LINE)
+        x = left + (right - left) * np.arange(step + 1) / max(1, len(values) - 1)
+        y = bottom - (bottom - top) * (values[: step + 1] - low) / span
+        points = [(float(a), float(b)) for a, b in zip(x, y, strict=True)]
+        if len(points) > 1:
+            draw.line(points, fill=COLORS[k], width=2)
+        (a, b) = points[-1]
+        draw.ellipse((a - 3, b - 3, a + 3, b + 3), fill=COLORS[k])
+    return canvas.quantize(64)
+
+
+def _enlarge(observation: NDArray[Any], side: int) -> Image.Image:
+    return Image.fromarray(picture(observation)).resize((side, side), Image.Resampling.NEAREST)

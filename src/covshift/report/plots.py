@@ -59,11 +59,10 @@ def to_svg(figure: Figure, description: str) -> str:
 
     Names such as d_μ in labels are set with real subscripts.
     """
-    for text in figure.findobj(Text):
-        assert isinstance(text, Text)
-        text.set_text(subscripts(text.get_text()))
+    set_subscripts(figure)
     buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", metadata={"Date": None})
+    unnamed = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    figure.savefig(buffer, format="svg", metadata=unnamed)
     svg = buffer.getvalue()
     svg = svg[svg.index("<svg") :]
     label = description.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
@@ -72,7 +71,9 @@ def to_svg(figure: Figure, description: str) -> str:
     ).replace(' height="', ' data-height="', 1)
 
 
-def subscripts(text: str) -> str:
-    """d_μ and the like as Matplotlib sets them with real subscripts."""
-    text = text.replace("_γ̂", r"$_{\hat{γ}}$")
-    return re.sub(r"_([πμd])", r"$_{\1}$", text)
+def set_subscripts(figure: Figure) -> None:
+    """Sets d_μ and the like in a figure's texts with real subscripts; a dollar sign stays one."""
+    for text in figure.findobj(Text):
+        assert isinstance(text, Text)
+        plain = text.get_text().replace("$", r"\$").replace("_γ̂", r"$_{\hat{γ}}$")
+        text.set_text(re.sub(r"_([πμd])", r"$_{\1}$", plain))

@@ -59,7 +59,7 @@
     const tip = box.querySelector(".tip");
     const data = JSON.parse(box.querySelector("script").textContent);
     const arms = data.arms.filter((arm) => arm.x.length > 0);
-    const groups = [...svg.querySelectorAll(".arm")].filter((_, k) => data.arms[k].x.length > 0);
+    const groups = arms.map((arm) => svg.querySelectorAll(`.arm-${data.arms.indexOf(arm)}`));
     if (arms.length === 0) return;
     const spots = arms.map((arm) => arm.x.map((x, k) => [place(data.x, x), place(data.y, arm.middle[k])]));
     let at = { arm: 0, k: spots[0].length - 1 };
@@ -72,7 +72,7 @@
     const show = () => {
       const [x, y] = spots[at.arm][at.k];
       tell(tip, data, arms[at.arm], at.k);
-      groups.forEach((group, k) => group.classList.toggle("read", k === at.arm));
+      groups.forEach((group, k) => group.forEach((part) => part.classList.toggle("read", k === at.arm)));
       const rule = svg.querySelector(".cursor .rule");
       const dot = svg.querySelector(".cursor circle");
       Object.entries({ x1: x, x2: x, y1: data.y.start, y2: data.y.end }).forEach(([name, value]) => rule.setAttribute(name, value));

@@ -1,0 +1,89 @@
+"""JSON files as typed values; content that does not fit its type is refused in one sentence.
+
+The types are ordinary dataclasses and TypedDicts, checked by pydantic. msgspec is smaller, but it ignores unknown keys
+of plain dataclasses, and its errors are finished sentences that do not say what the bad value was.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from pathlib import Path
+from typing import Any, TypeVar, get_args, get_type_hints
+
+from covshift.errors import InputError
+
+T = TypeVar("T")
+
+_LARGEST = 2**63 - 1
+_SETTINGS: Any = {"strict": True, "extra": "forbid", "allow_inf_nan": False}
+"""Text is never taken for a number, no key is ignored, and every number is finite."""
+
+
+def read_json(path: Path, kind: type[T]) -> T:
+    """The content of a JSON file as a value of a type.
+
+    Args:
+        path: the file.
+        kind: a dataclass, a TypedDict, or a list or dict of these.
+
+    Raises:
+        InputError: the file cannot be read, is not JSON, is nested more than 200 levels deep, or does not fit the type.
+            The message names the file and the key.
+    """
+    # Pydantic takes a tenth of a second to import, which commands that read no JSON should not pay.
+    from pydantic import TypeAdapter, ValidationError
+
+    # Settings cannot be given for a dataclass itself, but they reach one inside of a union.
+    wanted: Any = kind | None
+    adapter: TypeAdapter[T | None] = TypeAdapter(wanted, config=_SETTINGS)
+    try:
+        text = path.read_bytes()
+        value = adapter.validate_json(text)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+    except ValidationError as wrong:
+        raise InputError(f"{path}: {_sentence(wrong.errors()[0], kind)}") from None
+    if value is None:
+        raise InputError(f"{path}: the content must be an object, but it is null")
+    json.loads(text, parse_int=lambda digits: _check_size(digits, path))
+    return value
+
+
+def _check_size(digits: str, path: Path) -> int:
+    number = int(digits)
+    if abs(number) > _LARGEST:
+        raise InputError(f"{path}: {digits[:20]}… is too large a number")
+    return number
+
+
+def _sentence(error: Any, kind: Any) -> str:
+    *parents, last = error["loc"] or [""]
+    match error["type"]:
+        case "json_invalid":
+            return f"not valid JSON: {error['ctx']['error']}"
+        case "missing":
+            return f"{_path(parents)} lacks the key {last!r}"
+        case "extra_forbidden" | "unexpected_keyword_argument":
+            known = _known_keys(kind, parents)
+            near = difflib.get_close_matches(str(last), known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"it may have {', '.join(known)}"
+            return f"{_path(parents)} has the unknown key {last!r}; {hint}"
+        case "value_error":
+            return f"{_path(error['loc'])}: {error['ctx']['error']}"
+    wanted = error["msg"].replace("Input should be", "must be")
+    shown = repr(error["input"])
+    shown = shown if len(shown) <= 60 else shown[:59] + "…"
+    return f"{_path(error['loc'])} {wanted}, but it is {shown}"
+
+
+def _path(location: Any) -> str:
+    """The path of a key, such as `panels[0].title`."""
+    steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in location)
+    return "".join(steps).lstrip(".") or "the content"
+
+
+def _known_keys(kind: Any, location: Any) -> list[str]:
+    for step in location:
+        kind = get_type_hints(kind)[step] if isinstance(step, str) else get_args(kind)[0]
+    return list(get_type_hints(kind))
