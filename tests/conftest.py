@@ -8,6 +8,7 @@ import pytest
 from hypothesis import settings
 
 from covshift.config.presets import make_config
+from covshift.config.training import RuntimeOptions
 from covshift.data.collection import Request, collect
 from covshift.data.format import COLUMNS, Rows
 from covshift.data.frames import FrameCodec
@@ -181,7 +182,18 @@ def make_run(
         "MinAtar/Breakout-v1", "c51-corrected", "smoke", seed=seed, num_updates=300, **leaves
     )
     run = RunFolder(folder)
-    run.create(config, {"version": "0.1.0"})
+    run.create(
+        config,
+        {
+            "data": "../data",
+            "data_identity": "0" * 64,
+            "runtime": RuntimeOptions(),
+            "threads": 1,
+            "device": "cpu",
+            "versions": {"covshift": "0.1.0"},
+            "machine": "x86_64",
+        },
+    )
     file = MetricsFile(run.metrics_path)
     for k, update in enumerate((0, 100) if diverged else (0, 100, 200, 300)):
         row: Row = {"update": update, "agent_steps": 4 * update, "score": 0.5 * k + seed}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
@@ -32,14 +33,12 @@ def read_json(path: Path, kind: type[T]) -> T:
             The message names the file and the key.
     """
     # Pydantic takes a tenth of a second to import, which commands that read no JSON should not pay.
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import ValidationError
 
-    # Settings cannot be given for a dataclass itself, but they reach one inside of a union.
-    wanted: Any = kind | None
-    adapter: TypeAdapter[T | None] = TypeAdapter(wanted, config=_SETTINGS)
     try:
         text = path.read_bytes()
-        value = adapter.validate_json(text)
+        adapter: Any = _adapter(kind)  # type: ignore[arg-type]
+        value: T | None = adapter.validate_json(text)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from error
     except ValidationError as wrong:
@@ -48,6 +47,14 @@ def read_json(path: Path, kind: type[T]) -> T:
         raise InputError(f"{path}: the content must be an object, but it is null")
     json.loads(text, parse_int=lambda digits: _check_size(digits, path))
     return value
+
+
+@cache
+def _adapter(kind: Any) -> Any:
+    from pydantic import TypeAdapter
+
+    # Settings cannot be given for a dataclass itself, but they reach one inside of a union.
+    return TypeAdapter(kind | None, config=_SETTINGS)
 
 
 def _check_size(digits: str, path: Path) -> int:
@@ -70,7 +77,8 @@ def _sentence(error: Any, kind: Any) -> str:
             hint = f"did you mean {near[0]!r}?" if near else f"it may have {', '.join(known)}"
             return f"{_path(parents)} has the unknown key {last!r}; {hint}"
         case "value_error":
-            return f"{_path(error['loc'])}: {error['ctx']['error']}"
+            where = f"{_path(error['loc'])}: " if error["loc"] else ""
+            return f"{where}{error['ctx']['error']}"
     wanted = error["msg"].replace("Input should be", "must be")
     shown = repr(error["input"])
     shown = shown if len(shown) <= 60 else shown[:59] + "…"

@@ -1,5 +1,5 @@
 import dataclasses
-import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,6 +7,8 @@ import pytest
 from covshift.config.presets import PRESET_TEXTS, PRESETS, SCALE_TEXTS, SCALES, make_config
 from covshift.config.training import TrainConfig
 from covshift.errors import InputError
+from covshift.files import write_json
+from covshift.schema import read_json
 
 
 def test_every_leaf_has_a_name_of_its_own() -> None:
@@ -22,9 +24,10 @@ def test_every_leaf_has_a_name_of_its_own() -> None:
 
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("scale", SCALES)
-def test_configurations_survive_json(preset: str, scale: str) -> None:
+def test_configurations_survive_json(preset: str, scale: str, tmp_path: Path) -> None:
     config = make_config("x", preset, scale)
-    assert TrainConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
+    write_json(tmp_path / "config.json", dataclasses.asdict(config))
+    assert read_json(tmp_path / "config.json", TrainConfig) == config
 
 
 def test_texts_name_every_preset_and_scale() -> None:
@@ -52,8 +55,8 @@ def test_the_papers_values() -> None:
     ("leaves", "message"),
     [
         ({"ratio_discount": 1.5}, "ratio_discount must lie in [0, 1], but it is 1.5"),
-        ({"num_updates": 0}, "num_updates must lie between 1 and 10,000,000,000, but it is 0"),
-        ({"batch_size": 1}, "batch_size must lie between 2 and 65536, but it is 1"),
+        ({"num_updates": 0}, "num_updates must lie in [1, 10,000,000,000], but it is 0"),
+        ({"batch_size": 1}, "batch_size must lie in [2, 65,536], but it is 1"),
         ({"discount": 1.0}, "discount must lie in [0, 1), but it is 1.0"),
         ({"learning_rate": 0.0}, "learning_rate must be positive, but it is 0.0"),
         ({"priority_floor": -1.0}, "priority_floor must not be negative"),
@@ -68,7 +71,7 @@ def test_the_papers_values() -> None:
         ({"refresh": "both", "priority": "td-error"}, "refresh both writes c as the priority"),
         ({"ratio_batch": "prioritized", "semantics": "restart"}, "ratio_batch prioritized shows"),
         ({"semantics": "restart", "initial_rule": "source"}, "no state is initial"),
-        ({"seed": 2**70}, "seed must be below 2^63"),
+        ({"seed": 2**70}, "seed must lie in [0, 9,223,372,036,854,775,808)"),
         ({"nonsense": 1}, "there is no field 'nonsense'"),
     ],
 )
@@ -83,9 +86,29 @@ def test_unknown_names_and_keys() -> None:
         make_config("x", "c51-correct")
     with pytest.raises(InputError, match="there is no scale 'huge'; say paper"):
         make_config("x", "c51", "huge")
-    values = make_config("x").to_json()
-    with pytest.raises(InputError, match="unknown key 'more'"):
-        TrainConfig.from_json(values | {"more": 1})
-    values["ratio"]["more"] = 1
-    with pytest.raises(InputError, match="'ratio' has the unknown key 'more'"):
-        TrainConfig.from_json(values)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"more": 1}, "the content has the unknown key 'more'"),
+        (
+            {"ratio": {"ratio_discont": 1}},
+            "ratio has the unknown key 'ratio_discont'; did you mean",
+        ),
+        ({"seed": "0"}, "seed must be a valid integer, but it is '0'"),
+        (
+            {"ratio": {"semantics": "visit"}},
+            "ratio.semantics must be 'visits', 'restart' or 'paper'",
+        ),
+        ({"ratio": {"ratio_discount": 2.0}}, "ratio_discount must lie in [0, 1], but it is 2.0"),
+    ],
+)
+def test_bad_configuration_files_are_named(
+    change: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "config.json"
+    write_json(path, dataclasses.asdict(make_config("x")) | change)
+    with pytest.raises(InputError) as error:
+        read_json(path, TrainConfig)
+    assert str(error.value).startswith(f"{path}: {message}")

@@ -156,13 +156,13 @@ def test_a_sweep_that_is_ended_lets_its_runs_save(tmp_path: Path) -> None:
         b"covshift: interrupted; what was finished is kept, and the same command goes on\n"
     )
     assert [run.status()["status"] for run in begun] == ["interrupted"] * len(begun)
-    assert not any(run.is_held() for run in begun)
+    assert not any(run.is_locked() for run in begun)
 
 
 def test_one_process_a_run(tmp_path: Path, data: str) -> None:
     (job,) = jobs_of(tmp_path, data, 20, seeds=1)
     trainer = start_or_resume(RunFolder(job.folder), job.config, data, RUNTIME, lambda _: None)
-    with pytest.raises(InputError, match="another process is at the run"):
+    with pytest.raises(InputError, match="another process is training the run"):
         resume_run(RunFolder(job.folder), RUNTIME, lambda _: None)
     trainer.close()
     resume_run(RunFolder(job.folder), RUNTIME, lambda _: None).close()

@@ -160,12 +160,13 @@ def test_killed_runs_go_on_exactly(tmp_path: Path, data: str) -> None:
     code = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from covshift.config.training import RuntimeOptions, TrainConfig\n"
+        "from covshift.config.presets import make_config\n"
+        "from covshift.config.training import RuntimeOptions\n"
         "from covshift.records import RunFolder\n"
         "from covshift.runs.launch import start_or_resume\n"
         "from covshift.runs.training import run_to_end\n"
         "import json\n"
-        "config = TrainConfig.from_json(json.loads(sys.argv[2]))\n"
+        "config = make_config(**json.loads(sys.argv[2]))\n"
         "runtime = RuntimeOptions(device='cpu', threads=1)\n"
         "run_to_end(start_or_resume(RunFolder(Path(sys.argv[1])), config, sys.argv[3], runtime, print), lambda u, r: None)\n"
     )
@@ -173,7 +174,7 @@ def test_killed_runs_go_on_exactly(tmp_path: Path, data: str) -> None:
     kills, loading = 0, 0.0
     while RunFolder(killed).status()["status"] != "finished":
         process = subprocess.Popen(
-            [sys.executable, "-c", code, str(killed), json.dumps(config.to_json()), data]
+            [sys.executable, "-c", code, str(killed), json.dumps(config.leaves()), data]
         )
         # Three times, once it has come so far that something was written, at a random moment.
         before = time.monotonic()

@@ -143,8 +143,7 @@ class Resume:
         from covshift.runs.launch import resume_run
 
         folder = RunFolder(self.run_folder)
-        said = RuntimeOptions(**folder.provenance()["runtime"])
-        _train(resume_run(folder, said, print), said)
+        _train(resume_run(folder, None, print), folder.provenance()["runtime"])
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import hashlib
 import json
 from collections.abc import Callable
@@ -160,7 +161,7 @@ def _run(jobs: list[Job], engine: Engine, console: Console) -> list[tuple[Job, s
 def _figure(results: Results, command: str) -> dict[str, Any]:
     experiment = results.experiment
     contents = {"galleries": [], "histograms": []} | experiment.analyze(results)
-    configs = [run.config().to_json() for run in results.runs.values()]
+    configs = [dataclasses.asdict(run.config()) for run in results.runs.values()]
     text = json.dumps(configs, sort_keys=True)
     hashes = {
         f"data of {game}": sha256(folder / CHECKSUMS) for game, folder in results.data.items()

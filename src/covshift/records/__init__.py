@@ -8,13 +8,15 @@ from covshift.records.metrics import (
     possible_means,
     read_metrics,
 )
-from covshift.records.run_folder import RunFolder, find_runs
+from covshift.records.run_folder import Provenance, RunFolder, Status, find_runs
 
 __all__ = [
     "COLUMNS",
     "MetricsFile",
+    "Provenance",
     "Row",
     "RunFolder",
+    "Status",
     "find_runs",
     "invariant",
     "possible_means",

@@ -2,20 +2,51 @@
 
 from __future__ import annotations
 
+import dataclasses
 import fcntl
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, final
+from typing import IO, Literal, NotRequired, TypeVar, final
 
-from covshift.config.training import TrainConfig
+from typing_extensions import TypedDict
+
+from covshift.config.training import RuntimeOptions, TrainConfig
 from covshift.errors import InputError
 from covshift.files import PARTIAL, write_json
 from covshift.records.metrics import Row, read_metrics
+from covshift.schema import read_json
 
 CONFIG, STATUS, METRICS, PROVENANCE = "config.json", "status.json", "metrics.csv", "provenance.json"
 CHECKPOINTS, LOCK = "checkpoints", "lock"
+
+State = Literal["new", "running", "interrupted", "finished", "diverged"]
+T = TypeVar("T")
+
+
+class Status(TypedDict):
+    """How far a run is; `reason` says why it diverged."""
+
+    status: State
+    update: int
+    reason: NotRequired[str]
+
+
+class Provenance(TypedDict):
+    """What a run was made with and from.
+
+    Attributes:
+        data: folder of the dataset relative to the run, or `stream`.
+        data_identity: hash of the dataset's checksums, or `stream`.
+    """
+
+    data: str
+    data_identity: str
+    runtime: RuntimeOptions
+    threads: int
+    device: str
+    versions: dict[str, str]
+    machine: str
 
 
 @final
@@ -23,9 +54,8 @@ CHECKPOINTS, LOCK = "checkpoints", "lock"
 class RunFolder:
     """The folder of a run.
 
-    `config.json` defines the run, `metrics.csv` is what it measured, `status.json` where it stands (running,
-    interrupted, finished or diverged), `provenance.json` what it was made with and of, `checkpoints/` what a
-    resume needs.
+    `config.json` defines the run, `metrics.csv` is what it measured, `status.json` how far it is,
+    `provenance.json` what it was made with, and `checkpoints/` holds what a resume needs.
     """
 
     path: Path
@@ -44,42 +74,35 @@ class RunFolder:
         """The run's configuration.
 
         Raises:
-            InputError: there is no run here, or its configuration is not one.
+            InputError: there is no run here, or its configuration is invalid.
         """
-        values = self._read(CONFIG)
-        try:
-            return TrainConfig.from_json(values)
-        except (InputError, TypeError, AttributeError) as error:
-            raise InputError(f"{self.path / CONFIG} is no configuration: {error}") from error
+        return self._read(CONFIG, TrainConfig)
 
-    def status(self) -> dict[str, Any]:
-        """`status`, `update`, and `reason` where there is one."""
-        return (
-            self._read(STATUS) if (self.path / STATUS).is_file() else {"status": "new", "update": 0}
-        )
+    def status(self) -> Status:
+        """How far the run is."""
+        if not (self.path / STATUS).is_file():
+            return {"status": "new", "update": 0}
+        return self._read(STATUS, Status)
 
-    def provenance(self) -> dict[str, Any]:
+    def provenance(self) -> Provenance:
         """What the run was made with."""
-        values = self._read(PROVENANCE)
-        missing = {"data", "data_identity", "runtime", "threads", "versions"} - set(values)
-        if missing:
-            raise InputError(f"{self.path / PROVENANCE} lacks {', '.join(sorted(missing))}")
-        return values
+        return self._read(PROVENANCE, Provenance)
 
     def metrics(self) -> list[Row]:
         """The rows that were measured."""
         return read_metrics(self.metrics_path)
 
-    def summary(self, place: Path) -> tuple[str, ...]:
-        """A line about the run: where under `place`, what, how far, and its newest score."""
+    def summary(self, root: Path) -> tuple[str, ...]:
+        """One line about the run: its path below `root`, what it is, how far it is, and its newest score."""
+        name = str(self.path.relative_to(root))
         try:
             config, status = self.config(), self.status()
         except InputError as error:
-            return (str(self.path.relative_to(place)), "", "", "", "unreadable", str(error))
+            return (name, "", "", "", "unreadable", str(error))
         rows = self.metrics() if self.metrics_path.is_file() else []
         scores = [row["score"] for row in rows if "score" in row]
         return (
-            str(self.path.relative_to(place)),
+            name,
             config.env,
             config.preset,
             f"seed {config.seed}",
@@ -91,7 +114,7 @@ class RunFolder:
         """Whether there is a run here."""
         return (self.path / CONFIG).is_file()
 
-    def create(self, config: TrainConfig, provenance: dict[str, Any]) -> None:
+    def create(self, config: TrainConfig, provenance: Provenance) -> None:
         """Makes the folder of a new run.
 
         Raises:
@@ -99,19 +122,19 @@ class RunFolder:
         """
         if self.path.exists():
             # A run that was killed while its folder was made has its provenance alone.
-            inside = [] if not self.path.is_dir() else [*self.path.iterdir()]
-            others = [p for p in inside if p.name != PROVENANCE and p.suffix != PARTIAL]
-            if not self.path.is_dir() or others:
-                raise InputError(f"{self.path} is there and holds no run; name another folder")
+            inside = [*self.path.iterdir()] if self.path.is_dir() else [self.path]
+            if [path for path in inside if path.name != PROVENANCE and path.suffix != PARTIAL]:
+                raise InputError(f"{self.path} exists and holds no run; name another folder")
         self.path.mkdir(parents=True, exist_ok=True)
-        write_json(self.path / PROVENANCE, provenance)
-        write_json(self.path / CONFIG, config.to_json())
+        runtime = dataclasses.asdict(provenance["runtime"])
+        write_json(self.path / PROVENANCE, {**provenance, "runtime": runtime})
+        write_json(self.path / CONFIG, dataclasses.asdict(config))
 
     def lock(self) -> IO[bytes]:
-        """Holds the run for this process until what is returned is closed, or the process ends.
+        """Locks the run for this process until the returned file is closed, or the process ends.
 
         Raises:
-            InputError: another process holds it.
+            InputError: another process is training this run.
         """
         file = (self.path / LOCK).open("ab")
         try:
@@ -119,42 +142,35 @@ class RunFolder:
         except BlockingIOError as error:
             file.close()
             raise InputError(
-                f"another process is at the run {self.path}; wait for it, or end it"
+                f"another process is training the run {self.path}; wait for it, or end it"
             ) from error
         return file
 
-    def is_held(self) -> bool:
-        """Whether a process is at the run."""
+    def is_locked(self) -> bool:
+        """Whether a process is training this run."""
         try:
             self.lock().close()
         except InputError:
             return True
         return False
 
-    def write_status(self, status: str, update: int, reason: str = "") -> None:
-        """Says where the run stands."""
-        write_json(
-            self.path / STATUS,
-            {"status": status, "update": update} | ({"reason": reason} if reason else {}),
-        )
+    def write_status(self, status: State, update: int, reason: str = "") -> None:
+        """Records how far the run is."""
+        value: Status = {"status": status, "update": update}
+        if reason:
+            value["reason"] = reason
+        write_json(self.path / STATUS, value)
 
-    def _read(self, name: str) -> dict[str, Any]:
-        path = self.path / name
-        if not path.is_file():
+    def _read(self, name: str, kind: type[T]) -> T:
+        if not (self.path / name).is_file():
             raise InputError(f"{self.path} is no run: it has no {name}")
-        try:
-            values = json.loads(path.read_text())
-        except ValueError as error:
-            raise InputError(f"{path} cannot be read: {error}") from error
-        if not isinstance(values, dict):
-            raise InputError(f"{path} holds {type(values).__name__}, but an object is needed")
-        return values
+        return read_json(self.path / name, kind)
 
 
-def find_runs(place: Path) -> Iterator[RunFolder]:
-    """Every run under a folder, by name."""
-    if not place.is_dir():
-        raise InputError(f"{place} is no folder")
-    for path in sorted(place.rglob(CONFIG)):
+def find_runs(root: Path) -> Iterator[RunFolder]:
+    """Every run below a folder, by name."""
+    if not root.is_dir():
+        raise InputError(f"{root} is no folder")
+    for path in sorted(root.rglob(CONFIG)):
         if (path.parent / PROVENANCE).is_file():
             yield RunFolder(path.parent)

@@ -1,7 +1,7 @@
 """Runs of a sweep as Ray tasks, on this machine or on any cluster that shares the run folders.
 
-A task goes on with a run on whatever node Ray picks; where a node dies, Ray starts the task again, and the run goes
-on from its newest checkpoint.
+A task resumes a run on whatever node Ray picks. If the node dies, Ray starts the task again, and the run continues
+from its newest checkpoint.
 """
 
 from __future__ import annotations
@@ -33,15 +33,18 @@ def run_on_ray(
     cpus: float = 1.0,
     gpus: float = 0.0,
 ) -> dict[int, str]:
-    """Runs all jobs as Ray tasks; returns those that failed, with what they said. Ctrl-C lets those under way save.
+    """Runs all jobs as Ray tasks; on Ctrl-C the runs under way save first.
 
     Args:
         jobs: the runs.
-        runtime: of each run.
-        watch: is told which are not over, twice a second.
-        address: of a cluster; None starts Ray on this machine.
-        cpus: that a run asks for.
-        gpus: that a run asks for.
+        runtime: how each run is computed.
+        watch: called twice a second with the indices of the runs that are not over.
+        address: a cluster's address; None starts Ray on this machine.
+        cpus: cores that one run asks for.
+        gpus: GPUs that one run asks for.
+
+    Returns:
+        The indices of the runs that failed, with the reasons.
 
     Raises:
         InputError: Ray is not installed.
@@ -62,25 +65,25 @@ def run_on_ray(
     failed: dict[int, str] = {}
     waiting: dict[Any, int] = {}
     try:
-        # A run that fails by itself is tried once more by us; a lost node is Ray's to retry.
+        # We retry a run that fails by itself; Ray retries one whose node was lost.
         task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=_RETRIES)(resume)
         # A worker's working directory is not ours.
         folders = [str(job.folder.resolve()) for job in jobs]
-        waiting |= {task.remote(folder): place for place, folder in enumerate(folders)}
+        waiting |= {task.remote(folder): index for index, folder in enumerate(folders)}
         tries = dict.fromkeys(range(len(jobs)), 1)
         while waiting:
             watch(list(waiting.values()))
             done, _ = ray.wait(list(waiting), num_returns=1, timeout=_POLL_SECONDS)
             for reference in done:
-                place = waiting.pop(reference)
+                index = waiting.pop(reference)
                 reason = _outcome(ray, reference)
-                if jobs[place].is_over:
+                if jobs[index].is_over:
                     continue
-                if tries[place] < 2:
-                    tries[place] += 1
-                    waiting[task.remote(folders[place])] = place
+                if tries[index] < 2:
+                    tries[index] += 1
+                    waiting[task.remote(folders[index])] = index
                 else:
-                    failed[place] = reason
+                    failed[index] = reason
         watch([])
         return failed
     except KeyboardInterrupt:
@@ -102,15 +105,15 @@ def _outcome(ray: Any, reference: Any) -> str:
 
 
 def resume(folder: str) -> str:
-    """Goes on with a run, in the process of the task, so that both end together; returns how it ended."""
-    place = RunFolder(Path(folder))
-    with (place.path / LOG).open("a") as log:
+    """Resumes a run in the task's own process, so that both end together; returns how it ended."""
+    run = RunFolder(Path(folder))
+    with (run.path / LOG).open("a") as log:
 
         def say(text: str) -> None:
             print(text, file=log, flush=True)
 
         try:
-            run_to_end(resume_run(place, None, say), lambda update, row: None)
+            run_to_end(resume_run(run, None, say), lambda update, row: None)
         except (Diverged, InputError) as error:
             say(str(error))
             return str(error)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import importlib.metadata
 import os
 import platform
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -18,7 +16,7 @@ from covshift.data.collection import Collector
 from covshift.errors import InputError
 from covshift.learners.deep import AgentLearner, make_priority
 from covshift.networks import make_agent_network
-from covshift.records import RunFolder
+from covshift.records import Provenance, RunFolder
 from covshift.runs.checkpoints import has_checkpoint, read_checkpoint
 from covshift.runs.data_sources import (
     STREAM,
@@ -106,9 +104,9 @@ def resume_run(
         raise InputError(
             f"{folder.path} diverged after {status['update']} updates: {status['reason']}"
         )
-    runtime = RuntimeOptions(**provenance["runtime"]) if runtime is None else runtime
+    runtime = provenance["runtime"] if runtime is None else runtime
     now = _provenance(runtime, provenance["data"], provenance["data_identity"])
-    changed = [key for key in ("versions", "threads") if now[key] != provenance[key]]
+    changed = [key for key in ("versions", "threads") if dict(now)[key] != dict(provenance)[key]]
     if changed:
         say(f"{' and '.join(changed)} changed since the run started: results may differ slightly")
     data = provenance["data"]
@@ -173,7 +171,7 @@ def _check_same(folder: RunFolder, config: TrainConfig) -> None:
         )
 
 
-def _provenance(runtime: RuntimeOptions, data: str, identity: str) -> dict[str, Any]:
+def _provenance(runtime: RuntimeOptions, data: str, identity: str) -> Provenance:
     packages = ("torch", "numpy", "gymnasium", "ale-py", "MinAtar")
     versions = {"covshift": __version__, "python": platform.python_version()}
     for package in packages:
@@ -182,7 +180,7 @@ def _provenance(runtime: RuntimeOptions, data: str, identity: str) -> dict[str, 
     return {
         "data": data,
         "data_identity": identity,
-        "runtime": dataclasses.asdict(runtime),
+        "runtime": runtime,
         "threads": runtime.threads or torch.get_num_threads(),
         "device": str(pick_device(runtime.device)),
         "versions": versions,

@@ -1,4 +1,4 @@
-"""Every random stream of a run, by name, from one seed."""
+"""Every random stream of a run, derived by name from one seed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Many independent runs on one machine: a process each, a few at a time.
+"""Many independent runs on one machine: one process per run, a few at a time.
 
-What runs is `covshift resume RUN`, so that a sweep that was killed goes on like any run: finished runs are passed
-over, interrupted ones go on, one that fails is tried once more, and one that another process is at is waited for.
+Each process is `covshift resume RUN`. So a sweep that was killed resumes like a single run: finished runs are
+skipped, interrupted ones continue, a run that fails is tried once more, and a run that another process is training
+is waited for.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ class Job:
     """A run of a sweep.
 
     Args:
-        folder: of the run.
-        config: its definition.
+        folder: where it is.
+        config: what defines it.
         data: a dataset's folder, or `stream`.
     """
 
@@ -53,13 +54,12 @@ class Job:
 @final
 @dataclass
 class Sweep:
-    """Runs of which some are under way.
+    """Runs of which some are under way; each is known by its index in `jobs`.
 
     Attributes:
-        jobs: all of them.
-        tries: how often each was started, by its place.
-        running: processes, by the place of their run.
-        failed: places of runs that were given up, with what they said last.
+        tries: how often each was started.
+        running: their processes.
+        failed: runs that were given up, with the last line of their logs.
     """
 
     jobs: Sequence[Job]
@@ -68,12 +68,12 @@ class Sweep:
     failed: dict[int, str] = field(default_factory=dict)
 
     def run(self, workers: int, runtime: RuntimeOptions, watch: Callable[[Sweep], None]) -> None:
-        """Runs all to their ends; Ctrl-C lets those under way save first.
+        """Runs all jobs to their ends; on Ctrl-C the runs under way save first.
 
         Args:
             workers: processes at once.
-            runtime: of each run.
-            watch: is shown the sweep, twice a second.
+            runtime: how each run is computed.
+            watch: called with the sweep twice a second.
         """
         for job in self.jobs:
             create_run(RunFolder(job.folder), job.config, job.data, runtime)
@@ -90,34 +90,34 @@ class Sweep:
                 process.wait()
 
     def _start(self, workers: int) -> bool:
-        """Starts what fits; whether something still waits."""
+        """Starts as many runs as fit; returns whether any is still waiting."""
         waiting = [
-            place
-            for place, job in enumerate(self.jobs)
-            if place not in self.running and place not in self.failed and not job.is_over
+            index
+            for index, job in enumerate(self.jobs)
+            if index not in self.running and index not in self.failed and not job.is_over
         ]
-        for place in waiting:
-            folder = self.jobs[place].folder
+        for index in waiting:
+            folder = self.jobs[index].folder
             if len(self.running) == workers:
                 break
-            if RunFolder(folder).is_held():  # By another sweep: looked at again later.
+            if RunFolder(folder).is_locked():  # By another sweep: try again later.
                 continue
             with (folder / LOG).open("ab") as log:
-                self.running[place] = subprocess.Popen(
+                self.running[index] = subprocess.Popen(
                     [sys.executable, "-m", "covshift", "resume", str(folder)],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,  # Ctrl-C reaches it through us, once.
                 )
-            self.tries[place] = self.tries.get(place, 0) + 1
+            self.tries[index] = self.tries.get(index, 0) + 1
         return bool(waiting)
 
     def _collect(self) -> None:
-        for place, process in list(self.running.items()):
+        for index, process in list(self.running.items()):
             if process.poll() is None:
                 continue
-            del self.running[place]
-            if not self.jobs[place].is_over and self.tries[place] >= _TRIES:
-                lines = (self.jobs[place].folder / LOG).read_text(errors="replace").splitlines()
-                self.failed[place] = lines[-1] if lines else f"status {process.returncode}"
+            del self.running[index]
+            if not self.jobs[index].is_over and self.tries[index] >= _TRIES:
+                lines = (self.jobs[index].folder / LOG).read_text(errors="replace").splitlines()
+                self.failed[index] = lines[-1] if lines else f"status {process.returncode}"

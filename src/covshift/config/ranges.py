@@ -1,0 +1,62 @@
+"""Ranges that a configuration's numbers must lie in, declared beside each field."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeAlias, final, get_args, get_type_hints
+
+from covshift.errors import InputError
+
+
+@final
+@dataclass(frozen=True)
+class Range:
+    """The interval from `least` to `most`, each end included unless it is marked open."""
+
+    least: float
+    most: float = float("inf")
+    open_below: bool = False
+    open_above: bool = False
+
+    def holds(self, value: float) -> bool:
+        """Whether the value lies in the range; NaN does not."""
+        above = value > self.least if self.open_below else value >= self.least
+        return above and (value < self.most if self.open_above else value <= self.most)
+
+    def __str__(self) -> str:
+        if self.most == float("inf"):
+            if self.least == 0:
+                return "must be positive" if self.open_below else "must not be negative"
+            return f"must be at least {self.least:,}"
+        left, right = "(" if self.open_below else "[", ")" if self.open_above else "]"
+        return f"must lie in {left}{self.least:,}, {self.most:,}{right}"
+
+
+Count: TypeAlias = Annotated[int, Range(1, 10**10)]
+"""Beyond ten billion a typing error is likelier than a wish."""
+
+Share: TypeAlias = Annotated[float, Range(0, 1)]
+Positive: TypeAlias = Annotated[float, Range(0, open_below=True)]
+NotNegative: TypeAlias = Annotated[float, Range(0)]
+
+
+def check_ranges(options: Any) -> None:
+    """Checks the fields of a dataclass that declare a range; None passes.
+
+    Raises:
+        InputError: a value is out of its range; the sentence names the field, the range and the value.
+    """
+    hints = get_type_hints(type(options), include_extras=True)
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        for allowed in _ranges(hints[field.name]):
+            if value is not None and not allowed.holds(value):
+                raise InputError(f"{field.name} {allowed}, but it is {value}")
+
+
+def _ranges(hint: Any) -> list[Range]:
+    """The ranges in a type such as `Annotated[float, Range(0, 1)] | None`."""
+    if isinstance(hint, Range):
+        return [hint]
+    return [found for part in get_args(hint) for found in _ranges(part)]
