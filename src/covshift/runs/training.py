@@ -245,11 +245,10 @@ class Trainer:
     def _evaluate(self, row: Row) -> Row:
         config, learner = self.config, self.learner
         evaluation, support = config.evaluation, learner.support
-        stack = self.feed.store.stack
 
         def episodes(name: str, policy: AgentPolicy, count: int) -> Any:
             generator = named_generator(config.seed, name, self.update)
-            return roll_out(policy, config.env, config.environment, count, generator, stack)
+            return roll_out(policy, config.env, config.environment, count, generator)
 
         greedy = AgentPolicy(learner.network, support, evaluation.evaluation_epsilon)
         scored = episodes("evaluation", greedy, evaluation.evaluation_episodes)

@@ -106,8 +106,9 @@ def ratio_batch(store: Store, ids: NDArray[np.int64], options: RatioOptions) -> 
     if restart or options.initial_rule == "source":
         trained = trained & ~initial.any(axis=0) if restart else trained & ~initial[-1]
     if options.ratio_steps == 1:
-        states = store.gather_states(ids, restart=restart)
-        s_t, s_window = states.s_t, states.s_tm1[None]
+        s_tm1, s_t = store.pairs(window[0], ids)
+        s_tm1[initial[0]] = 0
+        s_window = s_tm1[None]
     else:
         s_t = store.states(ids)
         flat = store.states(window.ravel())
