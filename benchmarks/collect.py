@@ -1,11 +1,11 @@
-"""Agent steps a second of `collect`, over what the bare vector environment does in the same run.
+"""Agent steps per second of `collect`, compared with the bare vector environment in the same run.
 
     python benchmarks/collect.py [--env ALE/Pong-v5] [--transitions 262144] [--repeats 3]
 
-Bare: ALE's vector environment with the same protocol and 8 streams, uniform actions, nothing kept. Ours:
-the whole of `collect` into a temporary folder, with dictionary, compression, checksums and files; the
-rate counts the transitions that are kept. The sides take turns of 512 steps, so that what else the machine
-does slows both; medians over the repeats, and each as it is measured.
+The bare side is ALE's vector environment with the same protocol, 8 streams and uniform actions; nothing is kept. Our
+side is all of `collect` into a temporary folder, with dictionary, compression, checksums and files; its rate counts the
+transitions that are kept. The sides take turns of 512 steps, so that other load on the machine slows both. Prints each
+repeat as it is measured, and the medians.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STREAMS, TURN = 8, 512
 
 
 class Bare:
-    """The bare environment, and how long it has run."""
+    """The bare environment, and the time it has taken."""
 
     def __init__(self, env: str, transitions: int) -> None:
         self._streams = make_streams(env, EnvOptions(), STREAMS)
@@ -40,13 +40,13 @@ class Bare:
         self.seconds = time.perf_counter() - start
 
     def take_turn(self, _: int) -> None:
-        """Called at every step of the other side; each 512th time, runs as many of its own."""
+        """Called at every step of the other side; every 512th call runs 512 steps of this side."""
         self._calls += 1
         if self._calls % TURN == 0 and self._left:
             self.run(min(TURN, self._left))
 
     def run(self, steps: int) -> None:
-        """Steps, and adds up the time."""
+        """Runs this many steps, and adds up the time."""
         start = time.perf_counter()
         for _ in range(steps):
             actions = self._rng.integers(0, self._streams.num_actions, STREAMS)
@@ -61,7 +61,7 @@ class Bare:
 
 
 def rates(env: str, transitions: int) -> dict[str, float]:
-    """Agent steps a second of both sides."""
+    """Agent steps per second of both sides."""
     bare = Bare(env, transitions)
     alone = bare.seconds
     with tempfile.TemporaryDirectory() as folder:

@@ -23,8 +23,8 @@ from pathlib import Path
 
 import numpy as np
 
-from covshift.data.exchange import import_npz
-from covshift.data.format import read_codec, read_manifest
+from covshift.data.import_export import import_npz
+from covshift.data.manifest import read_codec, read_manifest
 from covshift.data.store import Store
 from covshift.estimation import estimate_ratio, simulate_logs
 from covshift.estimation.experience import Experience

@@ -1,13 +1,13 @@
-"""Bytes a frame, the projected size of ten million, and what a store really holds in memory.
+"""Bytes per frame, the projected size of ten million frames, and the memory that a store takes.
 
     python benchmarks/replay_memory.py [--frames 40000] [--pong 1000000]
 
-For the paper's five games: frames of random play under a dictionary that was trained on other episodes,
-as `collect` does it, and what 10⁷ of them take. Then a dataset of at least a million Pong frames: its
-files, and the resident memory of a process that has opened it and drawn from all of it. It is collected
-once under out/benchmarks and takes several minutes. Peers are given by their documented layouts: a raw
-uint8 frame a row (Dopamine), or two stacks of four (a plain buffer). cpprb with stack_compress and next_of is
-measured where it is installed, in an environment of its own (see replay_speed.py), with 10⁵ rows.
+First, for the paper's five games, frames of random play under a dictionary that was trained on other episodes, as
+`collect` does it, and what 10⁷ of them take. Then a dataset of at least a million Pong frames: its files, and the
+resident memory of a process that has opened it and drawn from all of it. It is collected once under out/benchmarks and
+takes several minutes. The peers' sizes follow from their documented layouts: one raw uint8 frame per row (Dopamine), or
+two stacks of four (a plain buffer). cpprb with stack_compress and next_of is measured with 10⁵ rows if it is installed,
+in an environment of its own (see replay_speed.py).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from covshift.data.collection import Request, collect
-from covshift.data.format import read_manifest
+from covshift.data.manifest import read_manifest
 from covshift.data.store import Store
 
 GAMES = ("Asterix", "Breakout", "Pong", "Seaquest", "SpaceInvaders")
@@ -34,19 +34,20 @@ def folder_bytes(folder: Path) -> int:
 
 
 def resident(folder: Path) -> tuple[float, float]:
-    """MiB of memory of its own, and of mapped files, that drawing from all of a store adds."""
+    """MiB of private memory, and of mapped files, that drawing from all of a store adds."""
     before = status()
     store = Store.open(folder)
     rows = np.flatnonzero(store.is_transition)
     rng = np.random.default_rng(0)
     for _ in range(len(rows) // 64):
-        store.gather(rng.choice(rows, 64))
+        ids = rng.choice(rows, 64)
+        store.pairs(ids, ids + 1)
     after = status()
     return after["RssAnon"] - before["RssAnon"], after["RssFile"] - before["RssFile"]
 
 
 def cpprb_bytes(rows: int = 100_000) -> float:
-    """Bytes a row that cpprb's prioritized buffer of stacked frames takes in memory."""
+    """Bytes per row that cpprb's prioritized buffer of stacked frames takes in memory."""
     import cpprb
 
     before = status()
@@ -76,12 +77,12 @@ def main() -> None:
         print(*resident(options.resident))
         return
 
-    print("| game | bytes a row, all columns | 10 M rows, GB | raw frames, GB | two stacks, GB |")
+    print("| game | bytes per row, all columns | 10 M rows, GB | raw frames, GB | two stacks, GB |")
     print("|---|---:|---:|---:|---:|")
     for game in GAMES:
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary)
-            collect(Request(f"ALE/{game}-v5", options.frames), folder, progress=lambda _: None)
+            collect(Request(f"ALE/{game}-v5", options.frames), folder)
             each = folder_bytes(folder) / read_manifest(folder)["totals"]["rows"]
         print(
             f"| {game} | {each:.0f} | {each * TEN_MILLION / 1e9:.2f} | {FRAME * TEN_MILLION / 1e9:.1f} "
@@ -90,7 +91,7 @@ def main() -> None:
         )
 
     folder = Path(f"out/benchmarks/pong-{options.pong}")
-    collect(Request("ALE/Pong-v5", options.pong), folder, progress=lambda _: None)
+    collect(Request("ALE/Pong-v5", options.pong), folder)
     command = [sys.executable, __file__, "--resident", str(folder)]
     output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     own, mapped = (float(value) for value in output.split())
@@ -105,7 +106,7 @@ def main() -> None:
     except ImportError as error:
         print(f"cpprb is not measured: {error}")
     else:
-        print(f"cpprb: {each:,.0f} bytes a row, {each * TEN_MILLION / 1e9:.1f} GB for 10 M rows")
+        print(f"cpprb: {each:,.0f} bytes per row, {each * TEN_MILLION / 1e9:.1f} GB for 10 M rows")
 
 
 if __name__ == "__main__":

@@ -1,16 +1,16 @@
-"""Prioritized sample, gather and priority update, ours beside the peers that are installed.
+"""Prioritized sampling, reading and priority updates, ours beside the peers that are installed.
 
     python benchmarks/replay_speed.py [--data DIR] [--rows 100000 1000000 10000000] [--repeats 200]
 
-Without --data, 131 072 transitions of ALE Pong are collected once under out/benchmarks. Larger stores
-repeat the collected shards by reference. Peers want an environment of their own:
+Without --data, 131 072 transitions of ALE Pong are collected once under out/benchmarks. Larger stores repeat the
+collected shards by reference. Peers need an environment of their own:
 
     python -m venv peers && peers/bin/pip install -c constraints.txt -e '.[games]' cpprb torchrl
     peers/bin/python benchmarks/replay_speed.py
 
-Sides alternate within each size; medians. "Tree" is drawing and updating priorities alone; "all" adds the
-batch of stacked transitions, decompressed by us, copied from raw frames by cpprb (which at 10⁶ frames would
-need 7 GB and more, so only at 10⁵).
+Sides alternate within each size, and medians are printed. "Tree" is drawing and updating priorities alone; "all" adds
+the stacked states of the batch, which we decompress and cpprb copies from raw frames (only at 10⁵ rows, since 10⁶ frames
+would take it 7 GB and more).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from covshift.data.collection import Request, collect
-from covshift.data.format import read_codec, read_manifest
+from covshift.data.manifest import read_codec, read_manifest
 from covshift.data.samplers import PrioritizedSampler
 from covshift.data.store import Store
 from covshift.data.sum_tree import SumTree
@@ -58,7 +58,7 @@ def our_replay(rows: int, rng: np.random.Generator, folder: Path) -> Side:
 
     def side(batch: int) -> None:
         ids = sampler.sample(batch)
-        store.gather(ids)
+        store.pairs(ids, ids + 1)
         sampler.update(ids, rng.random(batch))
 
     return side
@@ -118,7 +118,7 @@ def torchrl_tree(rows: int, rng: np.random.Generator) -> Side:
 
 
 def sides(rows: int, folder: Path) -> dict[str, Side]:
-    """Every side that is installed and fits."""
+    """Every side that is installed and fits into memory."""
     rng = np.random.default_rng(0)
     found: dict[str, Side] = {"tree, covshift": our_tree(rows, rng)}
     for name, make in (("tree, cpprb", cpprb_tree), ("tree, torchrl", torchrl_tree)):
@@ -140,7 +140,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=200)
     options = parser.parse_args()
     if not (options.data / "checksums.sha256").is_file():
-        collect(Request("ALE/Pong-v5", 131_072), options.data, progress=lambda _: None)
+        collect(Request("ALE/Pong-v5", 131_072), options.data)
 
     print(
         "Microseconds (medians)\n\n| rows | side | batch of 32 | batch of 64 |\n|---:|---|---:|---:|"

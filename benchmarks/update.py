@@ -25,7 +25,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from covshift.config.presets import make_config
-from covshift.config.training import RuntimeOptions, TrainConfig
+from covshift.config.training import RuntimeOptions, TrainConfig, ValueOptions
 from covshift.data.collection import Request, collect
 from covshift.data.samplers import PrioritizedSampler, UniformSampler
 from covshift.data.store import Store
@@ -43,7 +43,7 @@ class PlainC51:
 
     def __init__(self, store: Store) -> None:
         ids = np.flatnonzero(store.is_transition)[:4000]
-        self.batch = store.gather(ids)
+        self.batch = value_batch(store, ids, ValueOptions())
         self.num_actions = store.num_actions
         self.online, self.target = self._network(store), self._network(store)
         self.optimizer = torch.optim.Adam(self.online.parameters(), lr=2.5e-4, eps=0.01 / 32)
@@ -72,8 +72,7 @@ class PlainC51:
         """One uncorrected update."""
         k = self.rng.integers(len(self.batch.a_tm1), size=BATCH)
         b, z = self.batch, self.support
-        reward = torch.from_numpy(np.clip(b.r_t[k], -1, 1))
-        discount = 0.99 * (1 - torch.from_numpy(b.terminated_t[k]).float())
+        reward, discount = torch.from_numpy(b.return_t[k]), torch.from_numpy(b.discount_t[k])
         with torch.no_grad():
             p = self.target(self._states(b.s_t[k])).view(BATCH, -1, ATOMS).softmax(-1)
             p = p[torch.arange(BATCH), (p * z).sum(-1).argmax(-1)]

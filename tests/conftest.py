@@ -9,9 +9,9 @@ from hypothesis import settings
 
 from covshift.config.presets import make_config
 from covshift.config.training import RuntimeOptions
+from covshift.data.codec import FrameCodec
 from covshift.data.collection import Request, collect
 from covshift.data.format import COLUMNS, Rows
-from covshift.data.frames import FrameCodec
 from covshift.data.store import Store
 from covshift.records import MetricsFile, Row, RunFolder
 from covshift.report.pictures import picture_uri

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,6 +38,25 @@ def whole_file(path: Path, *, durable: bool = False) -> Iterator[Path]:
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def whole_folder(path: Path) -> Iterator[Path]:
+    """A new folder to fill; it becomes `path` if the block succeeds and is removed if it fails.
+
+    What a killed process left behind is replaced.
+
+    Args:
+        path: the folder to make; it may exist if it is empty.
+    """
+    partial = path.with_name(f".{path.name}{PARTIAL}")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        partial.mkdir(parents=True)
+        yield partial
+        partial.replace(path)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 def write_text(path: Path, text: str) -> None:

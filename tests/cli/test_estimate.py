@@ -98,7 +98,7 @@ def test_few_trajectories_are_noted_in_a_sentence_beside_the_results(
         (["ratio", "{data}", "--policy", "uniform", "--features", "cubic"], "'cubic' names no features"),
         (["ratio", "{data}", "--policy", "uniform", "--features", "no.such:thing"], "cannot be imported"),
         (["ratio", "{data}", "--policy", "uniform", "--method", "magic"], "there is no method 'magic'"),
-        (["ratio", "/nowhere", "--policy", "uniform"], "is no covshift dataset"),
+        (["ratio", "/nowhere", "--policy", "uniform"], "is not a covshift dataset"),
         (["value", "{data}", "--policy", "uniform", "--estimators", "magic"], "there is no estimator 'magic'"),
         (["value", "{data}", "--policy", "run:x"], "say run:DIR,epsilon=E"),
     ],

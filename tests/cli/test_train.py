@@ -63,7 +63,7 @@ def test_unknown_presets_are_named() -> None:
     ("arguments", "message"),
     [
         (["--ratio-discount", "1.5"], "ratio_discount must lie in [0, 1], but it is 1.5"),
-        (["--data", "/nowhere"], "/nowhere is no covshift dataset"),
+        (["--data", "/nowhere"], "/nowhere is not a covshift dataset"),
         (["--device", "abacus"], "the device 'abacus' cannot be used"),
         (
             ["--num-updates", "-3"],

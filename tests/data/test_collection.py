@@ -20,6 +20,7 @@ from covshift.data.collection import Collector, Request, collect
 from covshift.data.policies import parse_policy
 from covshift.data.store import Store
 from covshift.data.verification import verify
+from covshift.data.workers import ignore_progress
 from covshift.errors import InputError
 from covshift.theory.examples import random_walk
 
@@ -29,7 +30,7 @@ def digest(folder: Path) -> dict[str, str]:
 
 
 def run(request: Request, out: Path, workers: int = 1) -> Store:
-    collect(request, out, workers=workers, progress=lambda _: None)
+    collect(request, out, workers=workers)
     assert list(verify(out))
     return Store.open(out)
 
@@ -37,7 +38,9 @@ def run(request: Request, out: Path, workers: int = 1) -> Store:
 WALK = Request("covshift/RandomWalk-v0", 3000, shard_transitions=700, envs=4)
 
 
-def test_a_collection_is_exact_repeatable_and_free_of_time_and_place(tmp_path: Path) -> None:
+def test_equal_requests_give_the_same_bytes_in_any_folder_with_any_number_of_workers(
+    tmp_path: Path,
+) -> None:
     store = run(WALK, tmp_path / "a")
     assert int(store.is_transition.sum()) == 3000
     run(WALK, tmp_path / "b" / "deep")
@@ -65,11 +68,11 @@ SCRIPT = """
 import sys
 from pathlib import Path
 from covshift.data.collection import Request, collect
-collect(Request("MinAtar/Breakout-v1", 6000, shard_transitions=800), Path(sys.argv[1]), progress=lambda _: None)
+collect(Request("MinAtar/Breakout-v1", 6000, shard_transitions=800), Path(sys.argv[1]))
 """
 
 
-def test_killed_collections_go_on_to_the_same_bytes(tmp_path: Path) -> None:
+def test_killed_collections_continue_to_the_same_bytes(tmp_path: Path) -> None:
     command = [sys.executable, "-c", SCRIPT]
     subprocess.run([*command, str(tmp_path / "whole")], check=True)
     rng = np.random.default_rng(0)
@@ -98,11 +101,13 @@ from pathlib import Path
 from covshift.data.collection import Request, collect
 if __name__ == "__main__":
     request = Request("MinAtar/Breakout-v1", 6000, shard_transitions=800)
-    collect(request, Path(sys.argv[1]), workers=int(sys.argv[2]), progress=lambda _: None)
+    collect(request, Path(sys.argv[1]), workers=int(sys.argv[2]))
 """
 
 
-def test_killed_workers_leave_nothing_behind_and_go_on_to_the_same_bytes(tmp_path: Path) -> None:
+def test_workers_end_with_the_killed_command_which_continues_to_the_same_bytes(
+    tmp_path: Path,
+) -> None:
     command = [sys.executable, "-c", PARALLEL]
     subprocess.run([*command, str(tmp_path / "whole"), "1"], check=True)
     killed = tmp_path / "killed"
@@ -116,7 +121,7 @@ def test_killed_workers_leave_nothing_behind_and_go_on_to_the_same_bytes(tmp_pat
     process.wait()
     deadline = time.monotonic() + 20
     while any(Path(f"/proc/{child}").exists() for child in children):
-        assert time.monotonic() < deadline, "orphans go on"
+        assert time.monotonic() < deadline, "orphans are still running"
         time.sleep(0.02)
     made = len(list(killed.glob("shard-*.arrow")))
     assert 0 < made < 8
@@ -124,14 +129,14 @@ def test_killed_workers_leave_nothing_behind_and_go_on_to_the_same_bytes(tmp_pat
     assert digest(killed) == digest(tmp_path / "whole")
 
 
-def test_workers_tell_of_their_progress_as_they_go(tmp_path: Path) -> None:
-    told: list[int] = []
-    collect(WALK, tmp_path / "a", workers=2, progress=told.append)
+def test_workers_report_their_progress(tmp_path: Path) -> None:
+    reported: list[int] = []
+    collect(WALK, tmp_path / "a", workers=2, progress=reported.append)
     made = json.loads((tmp_path / "a" / "manifest.json").read_text())["shards"]
-    assert sum(told) >= sum(shard["transitions"] for shard in made)
+    assert sum(reported) >= sum(shard["transitions"] for shard in made)
 
 
-def test_behavior_probabilities_and_frequencies_are_the_policys(tmp_path: Path) -> None:
+def test_actions_follow_the_behavior_policy_and_mu_is_its_probability(tmp_path: Path) -> None:
     problem = random_walk()
     table = np.tile([0.3, 0.7], (6, 1))
     np.save(tmp_path / "p.npy", table)
@@ -140,18 +145,17 @@ def test_behavior_probabilities_and_frequencies_are_the_policys(tmp_path: Path) 
     )
     store = run(request, tmp_path / "a")
     rows = np.flatnonzero(store.is_transition)
-    batch = store.gather(rows)
-    states = batch.s_tm1.argmax(axis=1)
-    np.testing.assert_allclose(batch.mu_tm1, table[states, batch.a_tm1], rtol=1e-6)
-    assert abs(batch.a_tm1.mean() - 0.7) < 5 * np.sqrt(0.21 / 40_000)
-    visits = np.bincount(states, minlength=6) / batch.is_initial_tm1.sum()
+    states, action = store.states(rows).argmax(axis=1), store.columns["action"][rows]
+    np.testing.assert_allclose(store.columns["mu"][rows], table[states, action], rtol=1e-6)
+    assert abs(action.mean() - 0.7) < 5 * np.sqrt(0.21 / 40_000)
+    visits = np.bincount(states, minlength=6) / store.columns["is_initial"].sum()
     np.testing.assert_allclose(visits, problem.mdp.chain(table).visits(), rtol=0.05)
     assert not store.columns["life_lost"].any()
     manifest = json.loads((tmp_path / "a" / "manifest.json").read_text())
     assert manifest["request"]["policies"][0]["policy"] == "file"
 
 
-def test_mixtures_change_policies_with_the_episode(
+def test_each_episode_of_a_mixture_picks_one_policy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "mine.py").write_text(
@@ -204,7 +208,7 @@ def test_atari_frames_and_stacks_are_those_of_the_emulator(tmp_path: Path) -> No
 def test_policies_see_the_stacks_that_the_store_rebuilds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """μ tells what the policy saw: each frame of the stack has a weight of its own in it."""
+    """μ shows what the policy saw, since each frame of the stack has its own weight in it."""
     (tmp_path / "seer.py").write_text(
         "import numpy as np\n"
         "def policy(stacks):\n"
@@ -219,9 +223,8 @@ def test_policies_see_the_stacks_that_the_store_rebuilds(
     rows = np.flatnonzero(store.is_transition)
     # Several episodes, so that some stacks would reach back into the one before.
     assert store.columns["is_initial"].sum() > 4
-    batch = store.gather(rows)
-    expected = policy(batch.s_tm1)[np.arange(len(rows)), batch.a_tm1]
-    np.testing.assert_allclose(batch.mu_tm1, expected, rtol=1e-6)
+    expected = policy(store.states(rows))[np.arange(len(rows)), store.columns["action"][rows]]
+    np.testing.assert_allclose(store.columns["mu"][rows], expected, rtol=1e-6)
 
 
 def _same_step() -> object:
@@ -256,14 +259,14 @@ def test_any_gymnasium_id_works(tmp_path: Path) -> None:
             ["CartPole-v1", "--policy", "file:empty.npy"],
             "the policy file empty.npy cannot be read: ",
         ),
-        (["CartPole-v1", "--policy", "best"], "'best' is no policy; say uniform | file:P.npy"),
+        (["CartPole-v1", "--policy", "best"], "'best' is not a policy; say uniform | file:P.npy"),
         (["CartPole-v1", "--policy", "file:none.npy"], "the policy file none.npy cannot be read"),
         (["CartPole-v1", "--policy", "run:x,epsilon=0.1"], "x is no run: it has no config.json"),
         (["CartPole-v1", "--policy", "json:nothing"], "cannot be imported"),
         (["CartPole-v1", "--transitions", "0"], "transitions must be at least 1, but it is 0"),
     ],
 )
-def test_bad_requests_are_one_sentence(
+def test_bad_requests_end_with_a_one_line_message(
     arguments: list[str],
     message: str,
     tmp_path: Path,
@@ -302,7 +305,7 @@ def test_a_refused_policy_file_is_not_left_open(tmp_path: Path) -> None:
     assert "one array of numbers" in str(refused.value)
 
 
-def test_a_second_collection_of_the_same_waits(tmp_path: Path) -> None:
+def test_a_second_process_that_collects_the_same_dataset_waits(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     handle = os.open(tmp_path / "a", os.O_RDONLY)
     fcntl.flock(handle, fcntl.LOCK_EX)
@@ -317,22 +320,23 @@ def test_a_second_collection_of_the_same_waits(tmp_path: Path) -> None:
     assert digest(tmp_path / "a") == digest(tmp_path / "b")
 
 
-def test_a_folder_of_another_make_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_with_another_dataset_is_left_alone(tmp_path: Path) -> None:
     run(WALK, tmp_path / "a")
     before = digest(tmp_path / "a")
     other = Request("covshift/RandomWalk-v0", 3001, shard_transitions=700, envs=4)
     with pytest.raises(
-        InputError, match=r"of another make \(transitions: 3000 there, 3001 here\); name another"
+        InputError,
+        match=r"was made differently \(transitions: 3000 there, 3001 here\); name another",
     ):
-        collect(other, tmp_path / "a", progress=lambda _: None)
+        collect(other, tmp_path / "a")
     assert digest(tmp_path / "a") == before
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "letter.txt").write_text("dear")
     with pytest.raises(InputError, match="is not empty and holds no dataset"):
-        collect(WALK, tmp_path / "full", progress=lambda _: None)
+        collect(WALK, tmp_path / "full")
 
 
-def test_other_versions_may_be_used_but_not_mixed(
+def test_a_dataset_of_other_library_versions_is_used_but_not_continued(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "a"
@@ -346,13 +350,13 @@ def test_other_versions_may_be_used_but_not_mixed(
     main(command)
     lines = capsys.readouterr().out.splitlines()
     here = f'numpy: "0.1" there, "{np.__version__}" here'
-    assert lines[0] == f"It was made with other versions of libraries, and is used as it is: {here}"
+    assert lines[0] == f"Made with other versions of libraries, and used as it is: {here}"
     assert lines[1].startswith("The dataset is complete")
     assert digest(out) == before
     (out / "shard-00000.arrow").unlink()
     with pytest.raises(SystemExit):
         main(command)
-    assert f"another make (versions.{here})" in capsys.readouterr().err
+    assert f"made differently (versions.{here})" in capsys.readouterr().err
 
 
 def test_a_shard_that_is_missing_is_made_again(tmp_path: Path) -> None:
@@ -363,26 +367,28 @@ def test_a_shard_that_is_missing_is_made_again(tmp_path: Path) -> None:
     assert digest(tmp_path / "a") == whole
 
 
-def test_a_first_file_that_was_cut_off_does_not_stand_in_the_way(tmp_path: Path) -> None:
+def test_a_partial_manifest_of_a_killed_collection_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "manifest.partial").write_text("{")
     run(WALK, tmp_path / "a")
 
 
-def test_a_worker_that_dies_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_worker_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "deadly.py").write_text("import os\ndef policy(o):\n    os._exit(1)\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     request = Request("covshift/RandomWalk-v0", 500, ("deadly:policy",), shard_transitions=100)
-    with pytest.raises(InputError, match="a worker was killed; the same command goes on"):
-        collect(request, tmp_path / "a", workers=2, progress=lambda _: None)
+    with pytest.raises(InputError, match="a worker process was killed; run the same command again"):
+        collect(request, tmp_path / "a", workers=2)
 
 
-def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_collection_continues_after_the_disk_was_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import pyarrow as pa
 
     collector = Collector(WALK, tmp_path / "a")
-    codec = collector.prepare()
-    collector.make_shard(0, codec, lambda _: None)
+    collector.prepare()
+    collector.make_shard(0, ignore_progress)
     before = digest(tmp_path / "a")
 
     def full(*_: object) -> None:
@@ -391,14 +397,14 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with monkeypatch.context() as patch:
         patch.setattr(pa.ipc, "new_file", full)
         with pytest.raises(OSError, match="No space left"):
-            collect(WALK, tmp_path / "a", progress=lambda _: None)
+            collect(WALK, tmp_path / "a")
     assert digest(tmp_path / "a") == before
     run(WALK, tmp_path / "a")
     run(WALK, tmp_path / "b")
     assert digest(tmp_path / "a") == digest(tmp_path / "b")
 
 
-def test_the_command_collects_and_describes(
+def test_the_commands_collect_verify_and_summarize(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = str(tmp_path / "b")
@@ -409,7 +415,7 @@ def test_the_command_collects_and_describes(
     main(["data", "info", out])
     text = capsys.readouterr().out
     assert "about" in text.splitlines()[0]
-    assert f"{out} is right" in text
+    assert f"{out}: OK" in text
     assert "500 in" in text
     assert (tmp_path / "b-frames.png").stat().st_size > 1000
     assert time.monotonic() - started < 120

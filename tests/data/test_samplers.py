@@ -15,7 +15,7 @@ def eligible(size: int = 200) -> np.ndarray:
     return flags
 
 
-def test_uniform_draws_every_eligible_row_alike() -> None:
+def test_uniform_draws_every_eligible_row_equally_often() -> None:
     sampler = UniformSampler(eligible(), np.random.default_rng(0), (20, 60))
     sampler.check_valid()
     counts = np.bincount(sampler.sample(200_000), minlength=200)
@@ -29,25 +29,27 @@ def prioritized(**options: float) -> PrioritizedSampler:
     return sampler
 
 
-def test_prioritized_draws_follow_the_stated_law() -> None:
+def test_rows_are_drawn_as_often_as_their_probabilities_say() -> None:
     for options in ({}, {"tempering": 0.5}, {"uniform_share": 0.3}, {"floor": 0.5}):
         sampler = prioritized(**options)
         sampler.update(np.arange(20, 40), np.linspace(0.0, 4.0, 20))
         sampler.check_valid()
         rows = np.flatnonzero(eligible()[:60])
         rows = rows[rows >= 20]
-        law = sampler.probabilities(rows)
-        assert law.sum() == pytest.approx(1.0)
+        expected = sampler.probabilities(rows)
+        assert expected.sum() == pytest.approx(1.0)
         counts = np.bincount(
             np.concatenate([sampler.sample(64) for _ in range(4000)]), minlength=200
         )
         assert counts[[row for row in range(200) if row not in rows]].sum() == 0
         share = counts[rows] / counts.sum()
         # Stratified draws vary less than independent ones: five of those standard errors suffice.
-        assert (np.abs(share - law) < 5 * np.sqrt(law / counts.sum()) + 1e-6).all(), options
+        assert (np.abs(share - expected) < 5 * np.sqrt(expected / counts.sum()) + 1e-6).all(), (
+            options
+        )
 
 
-def test_the_law_by_hand() -> None:
+def test_probabilities_of_two_rows_by_hand() -> None:
     sampler = PrioritizedSampler(np.ones(2, dtype=bool), np.random.default_rng(0), 2, tempering=0.5)
     sampler.slide(0, 2)
     sampler.update([0, 1], [1.0, 9.0])
@@ -74,7 +76,7 @@ def test_each_draw_comes_from_its_own_stratum() -> None:
         np.testing.assert_array_equal(sampler.sample(64), np.arange(64))
 
 
-def test_windows_slide_onto_rows_that_were_added() -> None:
+def test_windows_slide_to_rows_that_were_appended() -> None:
     grown = np.ones(260, dtype=bool)
     for sampler in (UniformSampler(eligible(), np.random.default_rng(0)), prioritized()):
         sampler.slide(220, 260, eligible=grown)
@@ -84,7 +86,7 @@ def test_windows_slide_onto_rows_that_were_added() -> None:
 
 
 @given(st.integers(0, 2**32 - 1))
-def test_a_sliding_window_is_a_dictionary_of_priorities(seed: int) -> None:
+def test_priorities_in_a_sliding_window_equal_those_of_a_dictionary(seed: int) -> None:
     rng = np.random.default_rng(seed)
     flags = eligible(400)
     sampler = PrioritizedSampler(flags[:1], np.random.default_rng(0), 30, floor=0.0)
@@ -112,7 +114,7 @@ def test_a_sliding_window_is_a_dictionary_of_priorities(seed: int) -> None:
             assert all(expected[int(row)] > 0 for row in sampler.sample(20))
 
 
-def test_saving_and_restoring_goes_on_exactly() -> None:
+def test_a_restored_sampler_draws_the_same_rows() -> None:
     for make in (
         lambda: UniformSampler(eligible(), np.random.default_rng(0), (20, 60)),
         lambda: prioritized(uniform_share=0.2),

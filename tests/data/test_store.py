@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from covshift.data.codec import FrameCodec, train_dictionary
 from covshift.data.format import COLUMNS, Rows, read_rows, stack_rows, write_shard
-from covshift.data.frames import FrameCodec, train_dictionary
-from covshift.data.segments import GrowingArray
+from covshift.data.growing_array import GrowingArray
 from covshift.data.store import Store
 from covshift.errors import InputError
 
@@ -79,57 +79,46 @@ def plain_states(episodes: list[np.ndarray]) -> list[np.ndarray]:
 
 @settings(max_examples=15)
 @given(st.integers(0, 2**32 - 1))
-def test_batches_equal_plain_lists(seed: int) -> None:
+def test_states_and_pairs_of_states_equal_plain_lists_of_frames(seed: int) -> None:
     parts, episodes = experience(seed)
-    rows, expected = stack_rows(parts), plain_states(episodes)
-    store = store_of(rows)
+    expected = plain_states(episodes)
+    store = store_of(*parts)
     store.check_valid()
-    ids = np.flatnonzero(store.is_transition)
-    batch = store.gather(ids)
-    for k, row in enumerate(ids):
-        np.testing.assert_array_equal(batch.s_tm1[k], expected[row])
-        np.testing.assert_array_equal(batch.s_t[k], expected[row + 1])
-        assert batch.a_tm1[k] == rows.columns["action"][row]
-        assert batch.mu_tm1[k] == rows.columns["mu"][row]
-        assert batch.r_t[k] == rows.columns["reward"][row + 1]
-        assert batch.terminated_t[k] == rows.columns["terminated"][row + 1]
-        assert batch.truncated_t[k] == rows.columns["truncated"][row + 1]
-        assert batch.life_lost_t[k] == rows.columns["life_lost"][row + 1]
-        assert batch.is_initial_tm1[k] == rows.columns["is_initial"][row]
-    assert batch.s_tm1.flags.c_contiguous
-    assert batch.s_tm1.dtype == np.uint8
+    everything = np.arange(len(store))
+    np.testing.assert_array_equal(store.states(everything), expected)
+    np.testing.assert_array_equal(store.observations(everything), np.concatenate(episodes))
+    # Successive rows of an episode, rows of two episodes, and rows that lie anywhere.
+    rng = np.random.default_rng(seed)
+    anywhere = rng.permutation(len(store))
+    for first, second in ((everything[:-1], everything[1:]), (everything, anywhere)):
+        for states, rows in zip(store.pairs(first, second), (first, second), strict=True):
+            np.testing.assert_array_equal(states, [expected[row] for row in rows])
+            assert states.flags.c_contiguous
+            assert states.dtype == np.uint8
 
 
 @settings(max_examples=15)
 @given(st.integers(0, 2**32 - 1))
-def test_states_come_with_their_predecessors(seed: int) -> None:
-    parts, episodes = experience(seed)
-    rows, expected = stack_rows(parts), plain_states(episodes)
-    store = store_of(rows)
+def test_predecessors_are_the_rows_that_led_to_a_state(seed: int) -> None:
+    rows = stack_rows(experience(seed)[0])
+    store, column = store_of(rows), rows.columns
     ids = np.flatnonzero(store.is_state)
-    assert not rows.columns["terminated"][ids].any()
+    assert not column["terminated"][ids].any()
     for restart in (False, True):
-        batch = store.gather_states(ids, restart=restart)
+        before, has_none = store.predecessors(ids, restart=restart)
         for k, row in enumerate(ids):
-            np.testing.assert_array_equal(batch.s_t[k], expected[row])
-            before = int(row) - 1
-            if rows.columns["is_initial"][row]:
-                # Only with restarts, in the same stream, and after a real end.
-                joined = restart and row > 0 and bool(rows.columns["terminated"][row - 1])
-                joined = joined and rows.columns["stream"][row - 1] == rows.columns["stream"][row]
-                before = int(row) - 2 if joined else -1
-            assert batch.is_initial_t[k] == (before < 0)
-            if before < 0:
-                assert (batch.s_tm1[k] == 0).all()
-                assert (batch.a_tm1[k], batch.mu_tm1[k]) == (0, 1.0)
-            else:
-                np.testing.assert_array_equal(batch.s_tm1[k], expected[before])
-                assert batch.a_tm1[k] == rows.columns["action"][before]
-                assert batch.mu_tm1[k] == rows.columns["mu"][before]
+            expected: int | None = int(row) - 1
+            if column["is_initial"][row]:
+                # Only with restarts, in the same stream, and after a termination.
+                joined = restart and row > 0 and bool(column["terminated"][row - 1])
+                joined = joined and column["stream"][row - 1] == column["stream"][row]
+                expected = int(row) - 2 if joined else None
+            assert has_none[k] == (expected is None)
+            assert expected is None or before[k] == expected
 
 
 def test_restarts_join_only_episodes_that_follow_each_other() -> None:
-    """One stream a shard: the last episode of a shard and the first of the next stand side by side."""
+    """With one stream per shard, the last episode of a shard comes right before the first of the next."""
     rng = np.random.default_rng(0)
     parts = [episode(rng, number, 0)[0] for number in (0, 1, 1_000_000, 1_000_001)]
     for rows in parts:
@@ -137,13 +126,20 @@ def test_restarts_join_only_episodes_that_follow_each_other() -> None:
     store = store_of(*parts)
     store.check_valid()
     starts = np.flatnonzero(store.columns["is_initial"])
-    batch = store.gather_states(starts, restart=True)
-    np.testing.assert_array_equal(batch.is_initial_t, [True, False, True, False])
+    _, has_none = store.predecessors(starts, restart=True)
+    np.testing.assert_array_equal(has_none, [True, False, True, False])
 
 
-def test_sealed_shards_and_an_open_tail_are_the_same(tmp_path: Path) -> None:
+def assert_same_rows(ours: Store, theirs: Store, rows: np.ndarray, offset: int = 0) -> None:
+    """That two stores agree in these rows; in the second one they start at `offset`."""
+    for name in COLUMNS:
+        np.testing.assert_array_equal(ours.columns[name][rows], theirs.columns[name][rows + offset])
+    np.testing.assert_array_equal(ours.states(rows), theirs.states(rows + offset))
+
+
+def test_shards_and_rows_in_memory_are_read_alike(tmp_path: Path) -> None:
     parts, _ = experience(3, count=9)
-    tail_only = store_of(stack_rows(parts))
+    in_memory = store_of(stack_rows(parts))
     first, second = stack_rows(parts[:4]), stack_rows(parts[4:6])
     write_shard(tmp_path / "a.arrow", first, CODEC)
     write_shard(tmp_path / "b.arrow", second, CODEC)
@@ -153,11 +149,9 @@ def test_sealed_shards_and_an_open_tail_are_the_same(tmp_path: Path) -> None:
     mixed.append(stack_rows(parts[6:8]))
     mixed.append(parts[8])
     mixed.check_valid()
-    assert mixed.segment_sizes() == [len(first), len(second), sum(map(len, parts[6:]))]
-    ids = np.flatnonzero(tail_only.is_transition)
-    np.testing.assert_array_equal(ids, np.flatnonzero(mixed.is_transition))
-    for ours, theirs in zip(tail_only.gather(ids), mixed.gather(ids), strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+    assert len(mixed) == len(in_memory)
+    np.testing.assert_array_equal(mixed.is_transition, in_memory.is_transition)
+    assert_same_rows(mixed, in_memory, np.arange(len(mixed)))
     again = read_rows(tmp_path / "a.arrow")
     assert again.observations == first.observations
     for name in COLUMNS:
@@ -185,27 +179,24 @@ def test_a_growing_store_has_every_row_whose_outcome_is_known(seed: int) -> None
         assert len(growing) == at - running
         np.testing.assert_array_equal(growing.is_transition, whole.is_transition[: len(growing)])
         np.testing.assert_array_equal(growing.is_state, whole.is_state[: len(growing)])
-        for name in COLUMNS:
-            np.testing.assert_array_equal(growing.columns[name], rows.columns[name][: len(growing)])
+        assert_same_rows(growing, whole, np.arange(len(growing)))
         ids = np.flatnonzero(growing.is_transition)
-        for ours, theirs in zip(growing.gather(ids), whole.gather(ids), strict=True):
+        # The second row of a pair may be the one that is held back.
+        for ours, theirs in zip(
+            growing.pairs(ids, ids + 1), whole.pairs(ids, ids + 1), strict=True
+        ):
             np.testing.assert_array_equal(ours, theirs)
-        states = np.flatnonzero(growing.is_state)
-        for restart in (False, True):
-            both = (store.gather_states(states, restart=restart) for store in (growing, whole))
-            for ours, theirs in zip(*both, strict=True):
-                np.testing.assert_array_equal(ours, theirs)
         if running:
             with pytest.raises(InputError, match=f"row {at - 1} is not among"):
                 growing.states(np.array([at - 1]))
     assert len(early) == 0
 
 
-def test_rows_that_do_not_go_on_where_the_last_ended_are_refused(tmp_path: Path) -> None:
+def test_rows_that_do_not_continue_where_the_last_ended_are_refused(tmp_path: Path) -> None:
     parts, _ = experience(2)
     store = store_of(parts[0], piece(parts[1], 0, 1))
     size = len(store)
-    with pytest.raises(InputError, match="episode 1 is still running: append its rows"):
+    with pytest.raises(InputError, match="episode 1 is still running: append the rest"):
         store.append(parts[2])
     write_shard(tmp_path / "a.arrow", parts[2], CODEC)
     with pytest.raises(InputError, match="episode 1 is still running"):
@@ -220,24 +211,22 @@ def test_rows_that_do_not_go_on_where_the_last_ended_are_refused(tmp_path: Path)
 
 def test_growing_copies_each_entry_less_than_twice_on_average() -> None:
     array = GrowingArray(np.int64)
-    moved, place = 0, array.rows.__array_interface__["data"][0]
+    moved, address = 0, array.rows.__array_interface__["data"][0]
     for k in range(5000):
         array.extend([k])
-        if array.rows.__array_interface__["data"][0] != place:
-            moved, place = moved + k, array.rows.__array_interface__["data"][0]
+        if array.rows.__array_interface__["data"][0] != address:
+            moved, address = moved + k, array.rows.__array_interface__["data"][0]
     np.testing.assert_array_equal(array.rows, np.arange(5000))
     assert moved < 2 * 5000
 
 
-def test_a_shard_may_stand_several_times(tmp_path: Path) -> None:
+def test_a_shard_may_be_named_several_times(tmp_path: Path) -> None:
     parts, _ = experience(4)
     write_shard(tmp_path / "a.arrow", stack_rows(parts), CODEC)
     once = Store.of_shards([tmp_path / "a.arrow"], CODEC, STACK, 3)
     thrice = Store.of_shards([tmp_path / "a.arrow"] * 3, CODEC, STACK, 3)
     assert len(thrice) == 3 * len(once)
-    ids = np.flatnonzero(once.is_transition)
-    for ours, theirs in zip(once.gather(ids), thrice.gather(ids + 2 * len(once)), strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+    assert_same_rows(once, thrice, np.arange(len(once)), 2 * len(once))
 
 
 @pytest.mark.parametrize(
@@ -259,12 +248,14 @@ def test_small_observations_are_stored_plain(
     tail.append(rows)
     for store in (sealed, tail):
         np.testing.assert_array_equal(store.states(np.arange(len(rows))), observations[: len(rows)])
+        pair = store.pairs(np.array([0, 1]), np.array([2, 1]))
+        np.testing.assert_array_equal(np.stack(pair), observations[[[0, 1], [2, 1]]])
     assert codec.encoding == ("bits" if dtype is np.bool_ else "raw")
     if dtype is np.bool_:
         assert len(codec.encode(observations[0])) == 50
 
 
-def test_a_cut_keeps_so_many_transitions_and_marks_the_end() -> None:
+def test_a_cut_keeps_the_asked_number_of_transitions_and_marks_the_end() -> None:
     parts, _ = experience(5)
     rows = stack_rows(parts)
     for count in range(1, rows.num_transitions + 1):
@@ -276,11 +267,9 @@ def test_a_cut_keeps_so_many_transitions_and_marks_the_end() -> None:
         assert cut.columns["truncated"][-1] == (not ended)
 
 
-def test_rows_that_cannot_be_gathered_are_named() -> None:
-    parts, _ = experience(6, count=2)
-    store = store_of(stack_rows(parts))
-    last = int(np.flatnonzero(~store.is_transition)[0])
-    with pytest.raises(InputError, match=f"row {last} is an episode's last and has no action"):
-        store.gather(np.array([0, last]))
-    with pytest.raises(InputError, match="row 999 is not among"):
-        store.gather(np.array([999]))
+def test_rows_that_do_not_exist_are_named() -> None:
+    store = store_of(*experience(6, count=2)[0])
+    rows = np.array([0, 999])
+    for read in (store.states, store.observations, lambda ids: store.pairs(ids, ids)):
+        with pytest.raises(InputError, match="row 999 is not among"):
+            read(rows)

@@ -27,7 +27,7 @@ class NaiveTree:
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1, 5, 255, 256, 257, 70_000]))
-def test_the_tree_does_what_a_list_does(seed: int, capacity: int) -> None:
+def test_the_tree_draws_what_a_plain_list_draws(seed: int, capacity: int) -> None:
     rng = np.random.default_rng(seed)
     tree, naive = SumTree(capacity), NaiveTree(capacity)
     for _ in range(8):
@@ -57,7 +57,7 @@ def test_items_of_priority_zero_are_never_drawn() -> None:
     assert set(only.draw(edges).tolist()) == {FAN_OUT * 2 + 5}
 
 
-def test_the_later_of_two_values_stays() -> None:
+def test_the_later_of_two_values_for_an_item_counts() -> None:
     tree = SumTree(10)
     tree.set([4, 4, 4], [1.0, 2.0, 3.0])
     assert tree.get([4]).tolist() == [3.0]

@@ -43,7 +43,7 @@ def test_finite_environments_follow_their_kernel() -> None:
 @pytest.mark.parametrize(
     "env_id", ["ALE/Breakout-v5", "MinAtar/Asterix-v1", "covshift/FourRooms-v0"]
 )
-def test_streams_depend_on_their_seed_and_actions_alone(env_id: str) -> None:
+def test_streams_depend_only_on_their_seed_and_actions(env_id: str) -> None:
     def roll(num_streams: int, num_threads: int) -> list[float]:
         streams = make_streams(env_id, EnvOptions(), num_streams, num_threads)
         seen = [float(streams.reset(np.arange(7, 7 + num_streams))[0].sum())]
@@ -58,7 +58,7 @@ def test_streams_depend_on_their_seed_and_actions_alone(env_id: str) -> None:
     assert alone == roll(4, 2) == roll(3, 1)
 
 
-def test_the_last_observation_of_an_episode_is_its_own() -> None:
+def test_an_episode_keeps_its_last_observation_when_the_next_one_starts() -> None:
     streams = make_streams("CartPole-v1", EnvOptions(), 1)
     bare = gymnasium.make("CartPole-v1")
     streams.reset(np.array([3]))

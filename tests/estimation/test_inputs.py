@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 
 from covshift.data.collection import Request, collect
-from covshift.data.exchange import export_minari
+from covshift.data.import_export import export_minari
 from covshift.data.store import Store
 from covshift.errors import InputError
 from covshift.estimation import (
@@ -305,7 +305,7 @@ def test_policies_without_overlap_or_of_the_wrong_shape() -> None:
         estimate_ratio(arrays, lambda states: states, **ask)
     with pytest.raises(InputError, match="state 1 is beyond the 1 rows"):
         estimate_ratio(arrays, np.array([[0.5, 0.5]]), **ask)
-    with pytest.raises(InputError, match="no policy; say uniform"):
+    with pytest.raises(InputError, match="not a policy; say uniform"):
         estimate_ratio(arrays, "nobody", **ask)
     uniform = estimate_ratio(arrays, "uniform", **ask)
     np.testing.assert_allclose(uniform.ratio([0, 1]), 1.0)

@@ -22,7 +22,7 @@ from covshift.experiments.reproduction import local_engine, reproduce, run_name
 from covshift.experiments.results import Results, judge
 from covshift.records import RunFolder
 from covshift.report.statistics import Estimate
-from covshift.runs import Episode, load_run
+from covshift.runs import EpisodeResult, load_run
 
 ALIASES = {
     "figure-1-left": "ratio_discount",
@@ -192,7 +192,7 @@ def test_lengths_of_episodes_say_what_the_mean_ratio_is(
     main(["reproduce", "ratio_scale", "--scale", "smoke", "--out", str(place)])
     store = Store.open(next((place / "data").glob("MinAtar-Breakout*")))
     run = RunFolder(place / "runs" / "Breakout+c51-corrected+smoke+seed0")
-    played = [Episode(score=0.0, length=length, ratio_sum=0.0) for length in (1, 3)]
+    played = [EpisodeResult(score=0.0, length=length, ratio_sum=0.0) for length in (1, 3)]
     monkeypatch.setattr("covshift.experiments.ratio_scale.analysis.roll_out", lambda *parts: played)
     starts = 0.99 * store.columns["is_initial"].sum() / store.is_state.sum() * (1 + 2.9701) / 2
     assert of_episodes(run, store) == pytest.approx((starts + 0.01, starts + 1.0), rel=1e-3)

@@ -85,7 +85,7 @@ def test_rollouts_are_whole_episodes_of_a_fixed_number(run: Path) -> None:
     saved = load_run(run)
 
     def play(seed: int) -> list[tuple[float, int]]:
-        episodes = roll_out(saved.policy(0.5), ENV, EnvOptions(), 19, named_generator(seed, "x"), 1)
+        episodes = roll_out(saved.policy(0.5), ENV, EnvOptions(), 19, named_generator(seed, "x"))
         return [(episode.score, episode.length) for episode in episodes]
 
     first = play(0)

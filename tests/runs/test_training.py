@@ -17,7 +17,7 @@ import torch
 from covshift.config.presets import make_config
 from covshift.config.training import RuntimeOptions, TrainConfig
 from covshift.data.collection import Request, collect
-from covshift.data.exchange import import_npz
+from covshift.data.import_export import import_npz
 from covshift.errors import InputError
 from covshift.learners.deep import Diverged
 from covshift.records import COLUMNS, RunFolder, find_runs

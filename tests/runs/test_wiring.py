@@ -11,11 +11,13 @@ from covshift.config.environment import EnvOptions
 from covshift.config.presets import make_config
 from covshift.config.training import RuntimeOptions, TrainConfig
 from covshift.data.collection import Request, collect
+from covshift.data.runner import Step
 from covshift.data.samplers import PrioritizedSampler
+from covshift.envs import Outcome
 from covshift.errors import InputError
 from covshift.learners.deep import UpdateReport
 from covshift.records import RunFolder
-from covshift.runs import Episode, evaluation, measures, training
+from covshift.runs import EpisodeResult, evaluation, measures, training
 from covshift.runs.evaluation import roll_out
 from covshift.runs.launch import create_run, start_or_resume
 from covshift.runs.training import Trainer
@@ -182,9 +184,11 @@ def test_evaluations_play_the_right_policies(
     trainer, _ = started(tmp_path, config_of(), data)
     asked: list[tuple[Any, float, Any, int]] = []
 
-    def played(policy: Any, env: str, options: EnvOptions, count: int, *rest: Any) -> list[Episode]:
+    def played(
+        policy: Any, env: str, options: EnvOptions, count: int, *rest: Any
+    ) -> list[EpisodeResult]:
         asked.append((policy.network, policy.epsilon, policy.ratio_network, count))
-        return [Episode(4.0, 1, 10.0), Episode(8.0, 9, 0.0)]
+        return [EpisodeResult(4.0, 1, 10.0), EpisodeResult(8.0, 9, 0.0)]
 
     monkeypatch.setattr(measures, "roll_out", played)
     row = trainer.evaluator.evaluate({"mean_ratio": 0.5})
@@ -212,14 +216,13 @@ def test_evaluations_play_the_right_policies(
 
 
 def test_scores_are_of_raw_rewards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    step = type("Step", (), {})()
-    step.reward = np.array([7.0])
-    step.terminated, step.truncated = np.array([True]), np.array([False])
-    prediction = evaluation.Prediction(np.zeros((1, 2), np.float32), np.ones(1, np.float32))
-    monkeypatch.setattr(evaluation, "run_steps", lambda *given: iter([(step, prediction)] * 5))
+    yes, no, one = np.array([True]), np.array([False]), np.ones(1, np.int64)
+    outcome = Outcome(one, np.array([7.0]), yes, no, no, one)
+    step = Step(one, one, np.ones(1), one, {"ratio": np.ones(1)}, outcome)
+    monkeypatch.setattr(evaluation, "run_steps", lambda *given: (step for _ in range(5)))
     policy: Any = None
-    played = roll_out(policy, ENV, EnvOptions(), 1, np.random.default_rng(0), 1)
-    assert played == [Episode(7.0, 1, 1.0)]
+    played = roll_out(policy, ENV, EnvOptions(), 1, np.random.default_rng(0))
+    assert played == [EpisodeResult(7.0, 1, 1.0)]
 
 
 def test_other_data_and_other_protocols_are_refused(tmp_path: Path, data: str) -> None:

@@ -15,35 +15,35 @@ from covshift.config.environment import EnvOptions
 class Collect:
     """Run a behavior policy in an environment and store what it sees, with μ(a|s) of every action.
 
-    The same command goes on with a collection that was interrupted, and ends with the same bytes as if it
-    had not been.
+    To continue a collection that was interrupted, run the same command again: the result has the same bytes as
+    if it had not been interrupted.
     """
 
     env: Annotated[str, tyro.conf.Positional]
     """Environment: ALE/Pong-v5, MinAtar/Breakout-v1, covshift/FourRooms-v0, or any Gymnasium id with discrete actions."""
 
     transitions: int
-    """How many transitions, exactly."""
+    """Exact number of transitions to collect."""
 
     out: Path
     """Folder of the dataset."""
 
     policy: tuple[str, ...] = ("uniform",)
-    """Behavior policies: uniform | file:P.npy | run:DIR,epsilon=E | module:function. Of several, each episode draws one."""
+    """Behavior policies: uniform | file:P.npy | run:DIR,epsilon=E | module:function. If several are given, each episode picks one at random."""
 
     seed: int = 0
-    """Seed of everything."""
+    """Seed of all randomness."""
 
     envs: int = 8
-    """Streams that a shard is made of; part of what the data are, unlike --workers."""
+    """Streams of the environment that run side by side; another number gives other data."""
 
     workers: int = 1
-    """Processes that make shards."""
+    """Processes that collect in parallel; the data do not depend on their number."""
 
     options: Annotated[EnvOptions, tyro.conf.arg(name="")] = field(default_factory=EnvOptions)
 
     def run(self) -> None:
-        """Collects, with progress."""
+        """Collects, and shows progress."""
         from contextlib import closing
 
         from rich.console import Console
@@ -55,18 +55,14 @@ class Collect:
             self.env, self.transitions, self.policy, self.seed, self.envs, self.options
         )
         with closing(Collector(request, self.out)) as collector:
-            codec = collector.prepare()
+            collector.prepare()
             if not collector.is_finished():
-                size = collector.estimated_bytes(codec) / 2**20
+                size = collector.estimated_bytes() / 2**20
                 print(
                     f"{self.transitions:,} transitions of {self.env}: about {size:,.1f} MiB in {self.out}"
                 )
                 with counter(Console(), "transitions", self.transitions) as advance:
                     collector.collect(workers=self.workers, progress=advance)
             elif other := collector.other_versions():
-                print(
-                    f"It was made with other versions of libraries, and is used as it is: {other}"
-                )
-        print(
-            f"The dataset is complete: {self.out} (look at it with covshift data info {self.out})"
-        )
+                print(f"Made with other versions of libraries, and used as it is: {other}")
+        print(f"The dataset is complete: {self.out} (see covshift data info {self.out})")

@@ -11,13 +11,13 @@ import tyro
 
 @dataclass(frozen=True)
 class Info:
-    """Say what a dataset holds, and draw a contact sheet of its frames."""
+    """Summarize a dataset, and draw a contact sheet of its frames."""
 
     folder: Annotated[Path, tyro.conf.Positional]
-    """The dataset."""
+    """Folder of the dataset."""
 
     sheet: Path | None = None
-    """Where the contact sheet goes; by default <folder>-frames.png beside the folder."""
+    """File of the contact sheet; by default <folder>-frames.png beside the folder."""
 
     def run(self) -> None:
         """Prints the summary."""
@@ -26,10 +26,9 @@ class Info:
         for word, text in summarize(self.folder).items():
             print(f"{word:15} {text}")
         if has_frames(self.folder):
-            place = self.sheet or self.folder.resolve().with_name(
-                f"{self.folder.resolve().name}-frames.png"
-            )
-            print(f"{'frames':15} {contact_sheet(self.folder, place)}")
+            folder = self.folder.resolve()
+            path = self.sheet or folder.with_name(f"{folder.name}-frames.png")
+            print(f"{'frames':15} {contact_sheet(self.folder, path)}")
 
 
 @dataclass(frozen=True)
@@ -37,15 +36,15 @@ class Verify:
     """Check every checksum and every invariant of a dataset."""
 
     folder: Annotated[Path, tyro.conf.Positional]
-    """The dataset."""
+    """Folder of the dataset."""
 
     def run(self) -> None:
-        """Prints what was found right, and ends with status 2 at what is not."""
+        """Prints each check that passed; the first that fails ends the command with status 2."""
         from covshift.data.verification import verify
 
         for line in verify(self.folder):
             print(line)
-        print(f"{self.folder} is right")
+        print(f"{self.folder}: OK")
 
 
 @dataclass(frozen=True)
@@ -53,48 +52,48 @@ class Import:
     """Make a dataset from NumPy arrays or from a local Minari dataset."""
 
     source: Annotated[str, tyro.conf.Positional]
-    """A file.npz with observations, actions, rewards, terminated, truncated and perhaps mu (T + 1 rows an episode), or the name of a Minari dataset."""
+    """An .npz file with observations, actions, rewards, terminated, truncated and optionally mu (T + 1 rows per episode of T steps), or the name of a Minari dataset."""
 
     out: Path
     """Folder of the new dataset."""
 
     policy: str | None = None
-    """Gives μ(a|s) where the source has none: uniform | file:P.npy | module:function."""
+    """Behavior policy, which gives μ(a|s) if the source has none: uniform | file:P.npy | run:DIR,epsilon=E | module:function."""
 
     num_actions: int | None = None
-    """Actions of the environment, for .npz files; by default one more than the largest in the data."""
+    """Number of actions, for .npz files; by default one more than the largest action in the data."""
 
     def run(self) -> None:
-        """Imports, and says where the dataset is."""
-        from covshift.data.exchange import import_minari, import_npz
+        """Imports, and prints where the dataset is."""
+        from covshift.data.import_export import import_minari, import_npz
 
         if self.source.endswith(".npz"):
-            place = import_npz(Path(self.source), self.out, self.policy, self.num_actions)
+            import_npz(Path(self.source), self.out, self.policy, self.num_actions)
         else:
-            place = import_minari(self.source, self.out, self.policy)
-        print(f"The dataset: {place}")
+            import_minari(self.source, self.out, self.policy)
+        print(f"The dataset: {self.out}")
 
 
 @dataclass(frozen=True)
 class Export:
-    """Write a dataset as a local Minari dataset (HDF5), μ in its infos."""
+    """Write a dataset as a local Minari dataset (HDF5), with μ in its infos."""
 
     folder: Annotated[Path, tyro.conf.Positional]
-    """The dataset."""
+    """Folder of the dataset."""
 
     name: str
     """Name of the Minari dataset, such as mine/pong-random-v0."""
 
     def run(self) -> None:
-        """Exports."""
-        from covshift.data.exchange import export_minari
+        """Exports, and prints the name of the Minari dataset."""
+        from covshift.data.import_export import export_minari
 
         print(f"The Minari dataset: {export_minari(self.folder, self.name)}")
 
 
 @dataclass(frozen=True)
 class Data:
-    """Look at a dataset, verify it, import one, or export it."""
+    """Summarize, verify, import or export a dataset."""
 
     action: tyro.conf.OmitSubcommandPrefixes[
         Annotated[Info, tyro.conf.subcommand("info")]
@@ -104,5 +103,5 @@ class Data:
     ]
 
     def run(self) -> None:
-        """Does what was asked."""
+        """Runs the subcommand."""
         self.action.run()

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
-import importlib.metadata
 import io
+import pkgutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,13 +25,13 @@ class Policy(Protocol):
 
     @property
     def needs_observations(self) -> bool:
-        """Whether probabilities depend on what is observed."""
+        """Whether the probabilities depend on the observations."""
 
     def probabilities(self, observations: NDArray[Any]) -> NDArray[np.float64]:
         """batch × actions."""
 
     def description(self) -> dict[str, str]:
-        """What identifies the policy, without a path of this machine."""
+        """What identifies the policy in a manifest, without a path of this machine."""
 
 
 @final
@@ -55,24 +54,24 @@ class Uniform:
 @final
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Rows of a table by state; observations are state numbers or one-hot vectors."""
+    """A table of states × actions; observations are state numbers or one-hot vectors."""
 
     table: NDArray[np.float64]
     sha256: str
     needs_observations: bool = True
 
     def probabilities(self, observations: NDArray[Any]) -> NDArray[np.float64]:
-        """The row of each state; where a one-hot vector is all zeros, the first."""
+        """The row of each state; of an observation that is all zeros, the first row."""
         numbers = observations.ndim == 1 and observations.dtype.kind in "iu"
         one_hot = observations.ndim == 2 and observations.dtype.kind in "iub"
         if not (numbers or one_hot):
             raise InputError(
-                "a table of a policy needs observations that are states, or one-hot vectors"
+                "a policy table needs observations that are state numbers or one-hot vectors"
             )
         states = observations if numbers else observations.argmax(axis=-1)
         if states.size and int(states.max()) >= len(self.table):
             raise InputError(
-                f"state {states.max()} is beyond the {len(self.table)} rows of the policy's table"
+                f"state {states.max()} is beyond the {len(self.table)} rows of the policy table"
             )
         return np.asarray(self.table[states.astype(np.int64)])
 
@@ -92,7 +91,7 @@ class Function:
     needs_observations: bool = True
 
     def probabilities(self, observations: NDArray[Any]) -> NDArray[np.float64]:
-        """What the function says."""
+        """What the function returns."""
         rows = np.asarray(self.function(observations), dtype=np.float64)
         if rows.shape != (len(observations), self.num_actions):
             raise InputError(
@@ -107,21 +106,44 @@ class Function:
 
 
 def parse_policy(text: str, num_actions: int) -> Policy:
-    """The policy that a name stands for.
+    """The policy with this name.
 
     Raises:
-        InputError: the name is not of the grammar, or what it names is no policy.
+        InputError: the name does not follow the grammar, or what it names is not a policy.
     """
     kind, separator, rest = text.partition(":")
     if text == "uniform":
         return Uniform(num_actions)
     if kind == "run" and separator:
-        return _load_plugin(kind, rest, num_actions)
+        # Loaded by its name, since a saved run needs torch and this room does not.
+        load = pkgutil.resolve_name("covshift.runs.saved:load_policy")
+        return cast(Policy, load(rest, num_actions))
     if kind == "file" and separator:
         return _load_table(rest, num_actions)
     if separator and kind and rest:
         return Function(text, import_function("policy", text), num_actions)
-    raise InputError(f"'{text}' is no policy; say {GRAMMAR}")
+    raise InputError(f"'{text}' is not a policy; say {GRAMMAR}")
+
+
+def import_function(what: str, text: str) -> Callable[..., Any]:
+    """The function `module:function`; modules in the working directory are found too.
+
+    Args:
+        what: what the function is for, as the error message calls it.
+        text: module and function.
+
+    Raises:
+        InputError: it cannot be imported, or is not a function.
+    """
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        function = pkgutil.resolve_name(text)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InputError(f"the {what} '{text}' cannot be imported: {error}") from error
+    if not callable(function):
+        raise InputError(f"the {what} '{text}' is not a function, but {type(function).__name__}")
+    return cast(Callable[..., Any], function)
 
 
 def _load_table(path: str, num_actions: int) -> Table:
@@ -142,38 +164,11 @@ def _load_table(path: str, num_actions: int) -> Table:
     return Table(rows, hashlib.sha256(data).hexdigest())
 
 
-def _load_plugin(kind: str, rest: str, num_actions: int) -> Policy:
-    """A policy that a room above, which may need torch, knows how to load; found by its entry point."""
-    (entry,) = importlib.metadata.entry_points(group="covshift.policies", name=kind)
-    policy: Policy = entry.load()(rest, num_actions)
-    return policy
-
-
-def import_function(what: str, text: str) -> Callable[..., Any]:
-    """The function that `module:function` names, in the working directory too.
-
-    Raises:
-        InputError: there is none; the sentence says `what` was wanted.
-    """
-    if "" not in sys.path and str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    module, _, name = text.partition(":")
-    try:
-        function = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise InputError(f"the {what} '{text}' cannot be imported: {error}") from error
-    if not callable(function):
-        raise InputError(f"the {what} '{text}' is no function, but {type(function).__name__}")
-    return cast(Callable[..., Any], function)
-
-
 def _checked(name: str, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Rows of probabilities, scaled to sums of exactly 1."""
     sums = rows.sum(axis=1)
-    if not (np.isfinite(rows).all() and (rows >= 0).all() and np.abs(sums - 1).max() < _TOLERANCE):
-        row = int(
-            np.argmax(
-                ~np.isfinite(sums) | (rows < 0).any(axis=1) | (np.abs(sums - 1) >= _TOLERANCE)
-            )
-        )
-        raise InputError(f"{name}: row {row} is no probability vector: {rows[row]}")
+    bad = ~np.isfinite(sums) | (rows < 0).any(axis=1) | ~(np.abs(sums - 1) < _TOLERANCE)
+    if bad.any():
+        row = int(bad.argmax())
+        raise InputError(f"{name}: row {row} is not a probability vector: {rows[row]}")
     return np.asarray(rows / sums[:, None])

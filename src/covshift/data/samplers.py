@@ -1,7 +1,7 @@
 """Which rows to draw: uniformly over states or transitions, or transitions by priority.
 
-A sampler draws row numbers from a window (lo, hi); the store turns them into batches. All state is in
-`save()`, generators included, and `restore` continues exactly.
+A sampler draws row numbers from a window (lo, hi) of a store. `save` returns all of its state, including that of the
+generator, and a sampler that is restored from it draws the same rows.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class UniformSampler:
 
     Args:
         eligible: which rows may be drawn: `store.is_state` for the ratio, `store.is_transition` for values.
-        rng: generator.
-        window: (lo, hi) over row numbers; all rows where None is given.
+        rng: generator of the draws.
+        window: (lo, hi) over row numbers; all rows by default.
     """
 
     def __init__(
@@ -36,16 +36,16 @@ class UniformSampler:
         self.slide(*self.window)
 
     def slide(self, lo: int, hi: int, eligible: NDArray[np.bool_] | None = None) -> None:
-        """Moves the window; `eligible` is that of a store that has grown."""
+        """Moves the window; if the store has grown, `eligible` covers its new rows too."""
         self.eligible = self.eligible if eligible is None else eligible
         _check_window(lo, hi, len(self.eligible))
-        # Ends at the first row that can be drawn, so the window's length costs nothing.
+        # `any` stops at the first row that can be drawn, so that a long window costs nothing.
         if not self.eligible[lo:hi].any():
             raise InputError(f"no row of the window ({lo}, {hi}) can be drawn")
         self.window = (lo, hi)
 
     def sample(self, count: int) -> NDArray[np.int64]:
-        """`count` independent draws; rows that are not eligible are drawn again."""
+        """Draws `count` rows independently; a row that is not eligible is drawn again."""
         ids = self.rng.integers(*self.window, size=count)
         while not (fits := self.eligible[ids]).all():
             ids[~fits] = self.rng.integers(*self.window, size=int((~fits).sum()))
@@ -56,11 +56,11 @@ class UniformSampler:
         assert 0 <= self.window[0] < self.window[1] <= len(self.eligible)
 
     def save(self) -> dict[str, Any]:
-        """All that changes."""
+        """All state that changes."""
         return {"window": list(self.window), "rng": self.rng.bit_generator.state}
 
     def restore(self, saved: dict[str, Any]) -> None:
-        """Goes on from what was saved."""
+        """Continues from what was saved."""
         self.slide(*saved["window"])
         self.rng.bit_generator.state = saved["rng"]
 
@@ -70,12 +70,12 @@ class PrioritizedSampler:
     """Transitions in proportion to max(priority, floor)^tempering, mixed with uniform draws.
 
     Args:
-        eligible: `store.is_transition`.
-        rng: generator.
-        capacity: the longest window.
-        floor: the smallest priority, so that nothing is forgotten; 0 allows items that are never drawn.
-        tempering: τ; 1 draws in proportion to the priority, 0 uniformly.
-        uniform_share: the share of draws that ignores priorities.
+        eligible: which rows may be drawn: `store.is_transition`.
+        rng: generator of the draws.
+        capacity: length of the longest window.
+        floor: smallest priority, so that every row can be drawn; with 0, rows of priority 0 are never drawn.
+        tempering: exponent of the priority; 1 draws in proportion to the priority, 0 uniformly.
+        uniform_share: share of draws that ignore priorities.
     """
 
     def __init__(
@@ -106,13 +106,13 @@ class PrioritizedSampler:
         priority: float = 1.0,
         eligible: NDArray[np.bool_] | None = None,
     ) -> None:
-        """Moves the window forwards; rows that enter get `priority`, rows that leave are forgotten.
+        """Moves the window forwards; rows that enter it get `priority`, rows that leave it are forgotten.
 
         Args:
             lo: first row of the window.
-            hi: the row behind its last.
-            priority: of rows that enter.
-            eligible: of a store that has grown; earlier rows must be as they were.
+            hi: the row after its last.
+            priority: priority of the rows that enter.
+            eligible: which rows may be drawn, if the store has grown; earlier rows must not have changed.
         """
         if not (np.isfinite(priority) and priority >= 0):
             raise InputError(f"priority must be finite and not negative, but it is {priority}")
@@ -133,7 +133,7 @@ class PrioritizedSampler:
         self.update(entered, np.full(len(entered), priority))
 
     def update(self, ids: ArrayLike, priorities: ArrayLike) -> None:
-        """New priorities, from any batch; rows that are no transitions or left the window are passed over."""
+        """Sets the priorities of rows; those that are not transitions or have left the window are skipped."""
         rows = np.asarray(ids, dtype=np.int64)
         values = np.broadcast_to(np.asarray(priorities, dtype=np.float64), rows.shape)
         inside = self._can_be_drawn(rows)
@@ -142,7 +142,7 @@ class PrioritizedSampler:
         self._tree.set(rows[inside] % self._tree.capacity, tempered)
 
     def sample(self, count: int) -> NDArray[np.int64]:
-        """`count` draws, one from each of `count` equal strata of the priorities."""
+        """Draws `count` rows, one from each of `count` equal strata of the priorities."""
         strata = (np.arange(count) + self.rng.random(count)) / count
         ids = self._rows(self._tree.draw(np.minimum(strata, 1.0 - 2.0**-53)))
         if self.uniform_share > 0:
@@ -152,7 +152,7 @@ class PrioritizedSampler:
         return ids
 
     def probabilities(self, ids: ArrayLike) -> NDArray[np.float64]:
-        """The probability with which one draw gives each row."""
+        """The probability of each row in one draw."""
         rows = np.asarray(ids, dtype=np.int64)
         inside = self._can_be_drawn(rows)
         shares = self._tree.get(rows % self._tree.capacity) / self._tree.total
@@ -169,7 +169,7 @@ class PrioritizedSampler:
         assert self._count == int(self.eligible[rows].sum())
 
     def save(self) -> dict[str, Any]:
-        """All that changes; `priorities` is an array over the window's rows, the rest is plain."""
+        """All state that changes: `priorities` is an array over the window's rows, the rest is JSON."""
         return {
             "window": list(self.window),
             "rng": self.rng.bit_generator.state,
@@ -177,7 +177,7 @@ class PrioritizedSampler:
         }
 
     def restore(self, saved: dict[str, Any]) -> None:
-        """Goes on from what was saved."""
+        """Continues from what was saved."""
         self.window = (int(saved["window"][0]), int(saved["window"][1]))
         self._count = int(self.eligible[slice(*self.window)].sum())
         self.rng.bit_generator.state = saved["rng"]

@@ -1,8 +1,8 @@
-"""A wide sum tree: draw items in proportion to their priorities, and change those, in a few microseconds.
+"""A wide sum tree: draws items in proportion to their priorities, in a few microseconds.
 
-Three levels: priorities, sums of blocks of 256, sums of 256 blocks. A sum is recomputed from its
-parts whenever one of them changes, so that sums never drift. Compiled by numba, because the few hundred
-additions a draw are too small for NumPy's calls.
+It has three levels: priorities, sums of blocks of 256 priorities, and sums of 256 blocks. A sum is recomputed from its
+parts whenever one of them changes, so that sums never drift. It is compiled by numba, since a draw takes only a few
+hundred additions and NumPy's calls would dominate.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FAN_OUT = 256
 class SumTree:
     """Priorities of `capacity` items, all 0 at first.
 
-    An item of priority 0 is never drawn. Where an update names an item twice, the later value stays.
+    An item of priority 0 is never drawn. If an update names an item twice, the later value counts.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -45,16 +45,16 @@ class SumTree:
         return np.asarray(self._leaves[self._checked(items)])
 
     def set(self, items: ArrayLike, priorities: ArrayLike) -> None:
-        """Changes priorities; each must be finite and not negative."""
-        places = self._checked(items)
-        values = np.ascontiguousarray(np.broadcast_to(priorities, places.shape), dtype=np.float64)
+        """Sets priorities; each must be finite and not negative."""
+        indices = self._checked(items)
+        values = np.ascontiguousarray(np.broadcast_to(priorities, indices.shape), dtype=np.float64)
         if not (np.isfinite(values) & (values >= 0)).all():
             bad = values[~(np.isfinite(values) & (values >= 0))][0]
             raise InputError(f"a priority must be finite and not negative, but one is {bad}")
-        _set(self._leaves, self._blocks, self._groups, places.ravel(), values.ravel())
+        _set(self._leaves, self._blocks, self._groups, indices.ravel(), values.ravel())
 
     def draw(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
-        """An item for each number in [0, 1): that into whose share of the total the number falls."""
+        """The item into whose share of the total each number falls; numbers are in [0, 1)."""
         total = self.total
         if not total > 0:
             raise InputError("nothing can be drawn: all priorities are 0")
@@ -63,7 +63,7 @@ class SumTree:
         return items
 
     def check_valid(self) -> None:
-        """Raises AssertionError unless every sum is that of its parts and no priority is bad."""
+        """Raises AssertionError unless every sum is that of its parts and every priority is valid."""
         assert np.isfinite(self._leaves).all()
         assert (self._leaves >= 0).all()
         assert (self._leaves[self.capacity :] == 0).all()
@@ -72,15 +72,15 @@ class SumTree:
         np.testing.assert_allclose(self._groups, blocks.sum(axis=1), rtol=1e-12)
 
     def priorities(self) -> NDArray[np.float64]:
-        """A copy of all priorities; a tree is restored by setting them again."""
+        """A copy of all priorities."""
         return self._leaves[: self.capacity].copy()
 
     def _checked(self, items: ArrayLike) -> NDArray[np.int64]:
-        places = np.asarray(items, dtype=np.int64)
-        if places.size and not (places.min() >= 0 and places.max() < self.capacity):
-            bad = places.min() if places.min() < 0 else places.max()
+        indices = np.asarray(items, dtype=np.int64)
+        if indices.size and not (indices.min() >= 0 and indices.max() < self.capacity):
+            bad = indices.min() if indices.min() < 0 else indices.max()
             raise InputError(f"item {bad} is not among the tree's {self.capacity} items")
-        return places
+        return indices
 
 
 @numba.njit(cache=True, fastmath={"reassoc"})
@@ -103,9 +103,9 @@ def _set(leaves: Any, blocks: Any, groups: Any, items: Any, values: Any) -> None
 
 @numba.njit(cache=True)
 def _descend(sums: Any, start: int, stop: int, left: float) -> tuple[int, float]:
-    """The first part whose running sum exceeds `left`, and what is left within it.
+    """The first part at which the running sum exceeds `left`, and how far `left` reaches into it.
 
-    Where rounding leaves nothing to exceed it, the last part that is not empty.
+    If rounding keeps the whole sum from exceeding `left`, the last part that is not 0.
     """
     found, within = -1, 0.0
     for part in range(start, stop):

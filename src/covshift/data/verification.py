@@ -7,17 +7,18 @@ from pathlib import Path
 
 from zstandard import ZstdError
 
-from covshift.data.format import MANIFEST, read_manifest
+from covshift.data.format import count_shard
+from covshift.data.manifest import MANIFEST, read_manifest
 from covshift.data.store import Store
 from covshift.errors import InputError
 from covshift.files import CHECKSUMS, sha256
 
 
 def verify(folder: Path) -> Iterator[str]:
-    """Checks a dataset step by step and says what was found right.
+    """Checks a dataset step by step, and yields a line for each check that passed.
 
     Raises:
-        InputError: names the first file or invariant that is wrong.
+        InputError: a file or an invariant is wrong; names the first.
     """
     listed = _read_checksums(folder)
     for name, expected in listed.items():
@@ -25,8 +26,8 @@ def verify(folder: Path) -> Iterator[str]:
         if not path.is_file():
             raise InputError(f"{path} is missing")
         if sha256(path) != expected:
-            raise InputError(f"{path} is damaged: its checksum is not the one in {CHECKSUMS}")
-        yield f"{name}: checksum right"
+            raise InputError(f"{path} is damaged: its checksum differs from that in {CHECKSUMS}")
+        yield f"{name}: checksum OK"
     manifest = read_manifest(folder)
     needed = {MANIFEST, *(shard["file"] for shard in manifest["shards"])}
     if not needed <= set(listed):
@@ -48,14 +49,13 @@ def verify(folder: Path) -> Iterator[str]:
     }
     if counts != manifest["totals"]:
         raise InputError(
-            f"{folder}: the manifest counts {manifest['totals']}, the rows are {counts}"
+            f"{folder}: the manifest counts {manifest['totals']}, but there are {counts}"
         )
     yield f"{counts['episodes']} whole episodes of {counts['transitions']} transitions"
-    for shard, rows in zip(manifest["shards"], store.segment_sizes(), strict=True):
-        if shard["rows"] != rows:
-            raise InputError(
-                f"the manifest counts {shard['rows']} rows in {shard['file']}, it has {rows}"
-            )
+    for shard in manifest["shards"]:
+        counted = {"file": shard["file"]} | count_shard(folder / shard["file"])
+        if counted != shard:
+            raise InputError(f"the manifest says {shard}, but the file has {counted}")
     for row in range(len(store)):
         _check_readable(store, row)
     yield "every observation can be read"
@@ -68,14 +68,14 @@ def _check_readable(store: Store, row: int) -> None:
         raise InputError(f"the observation of row {row} cannot be read: {error}") from error
     if size != store.codec.plain_bytes:
         raise InputError(
-            f"the observation of row {row} has {size} bytes, not {store.codec.plain_bytes}"
+            f"the observation of row {row} has {size} bytes, but {store.codec.plain_bytes} are needed"
         )
 
 
 def _read_checksums(folder: Path) -> dict[str, str]:
     path = folder / CHECKSUMS
     if not path.is_file():
-        raise InputError(f"{folder} has no {CHECKSUMS}: it is no dataset, or is not finished")
+        raise InputError(f"{folder} has no {CHECKSUMS}: it is not a dataset, or is not finished")
     listed = {}
     for line in path.read_text(errors="replace").removesuffix("\n").split("\n"):
         digest, _, name = line.partition("  ")

@@ -4,13 +4,13 @@ Importing this room registers the finite MDPs as Gymnasium environments.
 """
 
 from covshift.envs.finite import FiniteMDPEnv, register_finite_mdps
-from covshift.envs.streams import Step, Streams, make_streams, step_streams
+from covshift.envs.streams import Outcome, Streams, make_streams, step_streams
 
 register_finite_mdps()
 
 __all__ = [
     "FiniteMDPEnv",
-    "Step",
+    "Outcome",
     "Streams",
     "make_streams",
     "register_finite_mdps",

@@ -1,4 +1,4 @@
-"""The finite MDPs of `theory` as Gymnasium environments, so that exact answers are at hand."""
+"""The finite MDPs of `theory` as Gymnasium environments, whose exact ratios are known."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ EXAMPLES: dict[str, Callable[[], Problem]] = {
 """Registered as `covshift/<name>-v0`."""
 
 CONTINUING_CAP = 1000
-"""Steps after which a continuing example is truncated, since collection runs whole episodes."""
+"""The most steps of an episode; collection needs episodes that end, also of a continuing example."""
 
 
 @final
 class FiniteMDPEnv(gymnasium.Env[NDArray[np.uint8], np.int64]):
     """A finite MDP whose observations are one-hot states; `problem` has the exact d_π, d_μ and c.
 
-    An episodic MDP starts from its d₀. A continuing one starts from the stationary distribution of the
-    example's own behavior policy, so that a truncated episode leaves that distribution as it is.
+    An episodic MDP starts from its d₀. A continuing one starts from the stationary distribution d_μ of the
+    example's own behavior policy, so that the states of truncated episodes follow d_μ too.
 
     Args:
         problem: the MDP with its two policies, or the name of an example.
@@ -64,7 +64,7 @@ class FiniteMDPEnv(gymnasium.Env[NDArray[np.uint8], np.int64]):
         return self._observation(), {}
 
     def step(self, action: np.int64) -> tuple[NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
-        """Draws the next state; where the episode ends, the observation is all zeros."""
+        """Draws the next state; when the episode ends, the observation is all zeros."""
         reward = float(self.problem.mdp.r[self._state, action])
         arrived = self._draw(self._next[self._state, action])
         terminated = self.problem.mdp.is_episodic and arrived == self.problem.mdp.num_states
@@ -83,7 +83,7 @@ class FiniteMDPEnv(gymnasium.Env[NDArray[np.uint8], np.int64]):
 
 
 def register_finite_mdps() -> None:
-    """Makes `covshift/<name>-v0` known to Gymnasium."""
+    """Registers the examples with Gymnasium as `covshift/<name>-v0`."""
     for name in EXAMPLES:
         env_id = f"covshift/{name}-v0"
         if env_id not in gymnasium.registry:

@@ -1,7 +1,7 @@
 """Several independent streams of one environment, stepped together.
 
-A stream whose episode ends starts the next one in the same step, from its own generator, so that what
-a stream sees depends on its seed and its actions alone.
+A stream whose episode ends starts the next one in the same step, from its own generator, so that what a stream sees
+depends only on its seed and its actions.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from covshift.config.environment import EnvOptions
 from covshift.errors import InputError
 
 CAPS = {"ALE": 27_000, "MinAtar": 5_000}
-"""Agent steps of an episode at most, by namespace."""
+"""The most agent steps of an episode, by namespace."""
 
 
-class Step(NamedTuple):
-    """What a step of every stream led to; each field is an array over streams.
+class Outcome(NamedTuple):
+    """What a step of all streams led to; each array has an entry per stream.
 
     Attributes:
-        arrived: the observation that the action led to, the last of its episode where that ended.
-        reward: as the environment gives it, never clipped.
+        arrived: the observation that the action led to; where the episode ended, its last.
+        reward: the reward as the environment gives it, never clipped.
         terminated: whether the episode ended.
-        truncated: whether it was cut off; the arrived state is then a state like any other.
-        life_lost: whether a life was lost; ends no episode.
-        current: the observation to act on next: `arrived`, or the next episode's first.
+        truncated: whether the episode was cut off, so that the arrived state is a state like any other.
+        life_lost: whether a life was lost, which does not end the episode.
+        current: the observation to act on next: `arrived`, or the first of the next episode.
     """
 
     arrived: NDArray[Any]
@@ -42,29 +42,42 @@ class Step(NamedTuple):
     life_lost: NDArray[np.bool_]
     current: NDArray[Any]
 
+    @property
+    def ended(self) -> NDArray[np.bool_]:
+        """Whether the episode is over: terminated or truncated."""
+        return self.terminated | self.truncated
+
 
 class Streams(Protocol):
-    """Streams of one environment."""
+    """Streams of one environment.
+
+    Attributes:
+        num_actions: number of actions.
+        observation_shape: shape of an observation; for Atari games of one frame.
+        observation_dtype: type of its values.
+        frame_stack: how many of the newest observations make a state.
+    """
 
     num_actions: int
     observation_shape: tuple[int, ...]
     observation_dtype: np.dtype[Any]
+    frame_stack: int
 
     def reset(self, seeds: NDArray[np.int64]) -> NDArray[Any]:
-        """Starts every stream anew from its seed; nothing of what went before matters."""
+        """Restarts every stream from its seed, whatever came before, and returns the first observations."""
 
     def send(self, actions: NDArray[np.int64]) -> None:
-        """Starts one action of every stream; emulators run on while the caller does other things."""
+        """Starts one step of every stream; emulators run while the caller does other things."""
 
-    def receive(self) -> Step:
-        """What the actions sent last led to."""
+    def receive(self) -> Outcome:
+        """Waits for the step that was started last."""
 
     def close(self) -> None:
-        """Frees what the environment holds."""
+        """Frees the environment."""
 
 
-def step_streams(streams: Streams, actions: NDArray[np.int64]) -> Step:
-    """One action of every stream, and what it led to."""
+def step_streams(streams: Streams, actions: NDArray[np.int64]) -> Outcome:
+    """Steps every stream, and waits for the outcome."""
     streams.send(actions)
     return streams.receive()
 
@@ -72,14 +85,17 @@ def step_streams(streams: Streams, actions: NDArray[np.int64]) -> Step:
 def make_streams(
     env_id: str, options: EnvOptions, num_streams: int, num_threads: int = 0
 ) -> Streams:
-    """Streams of an environment by its id; for ALE games the newest frame, not a stack.
+    """Makes the streams of an environment.
 
     Args:
         env_id: `ALE/<Game>-v5`, `MinAtar/<Game>-v1`, `covshift/<Name>-v0` or any other Gymnasium id with
             discrete actions.
-        options: the protocol.
-        num_streams: how many.
-        num_threads: for ALE's own vector environment; 0 takes as many as there are cores.
+        options: protocol of the environment.
+        num_streams: number of streams.
+        num_threads: threads of ALE's vector environment; 0 takes one for each core.
+
+    Raises:
+        InputError: there is no such environment, or it has other actions or observations than are supported.
     """
     namespace = env_id.split("/")[0]
     _register(namespace)
@@ -120,10 +136,11 @@ class AleStreams:
         self.num_actions = int(self._env.single_action_space.n)
         self.observation_shape: tuple[int, ...] = (options.frame_size, options.frame_size)
         self.observation_dtype: np.dtype[Any] = np.dtype(np.uint8)
+        self.frame_stack = options.frame_stack
         self._lives = np.zeros(num_streams, dtype=np.int32)
 
     def reset(self, seeds: NDArray[np.int64]) -> NDArray[Any]:
-        """Starts every stream anew from its seed."""
+        """Restarts every emulator from its seed."""
         observation, info = self._env.reset(seed=seeds)
         self._lives = info["lives"].copy()
         return np.asarray(observation[:, 0])
@@ -132,7 +149,7 @@ class AleStreams:
         """Hands the actions to the emulators' threads."""
         self._env.send(actions)
 
-    def receive(self) -> Step:
+    def receive(self) -> Outcome:
         """Waits for all emulators."""
         observation, reward, terminated, truncated, info = self._env.recv()
         current = observation[:, 0]
@@ -142,7 +159,9 @@ class AleStreams:
             arrived = np.where(ended[:, None, None], info["final_obs"][:, 0], current)
         life_lost = ~ended & (info["lives"] < self._lives)
         self._lives = info["lives"]
-        return Step(arrived, reward.astype(np.float64), terminated, truncated, life_lost, current)
+        return Outcome(
+            arrived, reward.astype(np.float64), terminated, truncated, life_lost, current
+        )
 
     def close(self) -> None:
         """Stops the emulators."""
@@ -151,7 +170,10 @@ class AleStreams:
 
 @final
 class GymStreams:
-    """Any Gymnasium environment with discrete actions, one after the other."""
+    """Any Gymnasium environment with discrete actions, stepped in a loop.
+
+    Gymnasium's SyncVectorEnv gives the same streams, but takes up to 1.4 times as long per step.
+    """
 
     def __init__(self, env_id: str, options: EnvOptions, num_streams: int) -> None:
         cap = options.episode_cap or CAPS.get(env_id.split("/")[0])
@@ -169,10 +191,11 @@ class GymStreams:
         self.num_actions = int(actions.n)
         self.observation_shape: tuple[int, ...] = tuple(observations.shape)
         self.observation_dtype: np.dtype[Any] = observations.dtype
+        self.frame_stack = 1
         self._actions = np.zeros(num_streams, dtype=np.int64)
 
     def reset(self, seeds: NDArray[np.int64]) -> NDArray[Any]:
-        """Starts every stream anew from its seed, with new environments: old ones may remember."""
+        """Restarts every stream from its seed, in new environments, since an old one may carry something over."""
         if self._used:
             self.close()
             self._envs = [self._make() for _ in self._envs]
@@ -182,10 +205,10 @@ class GymStreams:
         )
 
     def send(self, actions: NDArray[np.int64]) -> None:
-        """Keeps the actions until they are asked for."""
+        """Keeps the actions until `receive`, which takes the step."""
         self._actions = actions
 
-    def receive(self) -> Step:
+    def receive(self) -> Outcome:
         """Steps every environment."""
         actions = self._actions
         results = [env.step(action) for env, action in zip(self._envs, actions, strict=True)]
@@ -197,7 +220,7 @@ class GymStreams:
             )
         ]
         ended = np.array(terminated, dtype=bool)
-        return Step(
+        return Outcome(
             self._stack(arrived),
             np.array(reward, dtype=np.float64),
             ended,
@@ -216,7 +239,7 @@ class GymStreams:
 
 
 def _register(namespace: str) -> None:
-    """Makes the games of an extra known to Gymnasium, if it is installed."""
+    """Registers the games of an extra with Gymnasium."""
     if namespace not in ("ALE", "MinAtar"):
         return
     try:

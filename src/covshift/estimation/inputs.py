@@ -10,7 +10,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from covshift.data.exchange import has_mu, import_minari
+from covshift.data import Dataset
+from covshift.data.import_export import has_mu, import_minari
 from covshift.data.store import Store
 from covshift.errors import InputError
 from covshift.estimation.arrays import from_arrays, from_trajectories
@@ -21,14 +22,14 @@ from covshift.theory.simulation import simulate
 from covshift.validation import as_policy as as_policy_table
 
 Data: TypeAlias = Any
-"""`Logs`, a folder, a `Store`, `minari:NAME`, a frame, a mapping of arrays, or trajectories."""
+"""`Logs`, a folder, a `Dataset`, a `Store`, `minari:NAME`, a frame, a mapping of arrays, or trajectories."""
 
 
 def as_logs(data: Data, *, num_actions: int | None = None) -> Logs:
     """The transitions of anything that `estimate_ratio` and `evaluate_policy` take.
 
     Args:
-        data: `Logs`; a covshift dataset (its folder or a `Store`); `minari:NAME` for a local Minari dataset;
+        data: `Logs`; a covshift dataset (its folder, a `Dataset` or a `Store`); `minari:NAME` for a local Minari dataset;
             a mapping of NumPy arrays (`from_arrays`); a pandas or Polars frame (`from_frame`); or an iterable
             of `Trajectory` (`from_trajectories`).
         num_actions: of the environment; by default the dataset's, or one more than the largest in the data.
@@ -37,6 +38,8 @@ def as_logs(data: Data, *, num_actions: int | None = None) -> Logs:
         return data
     if isinstance(data, Store):
         return from_store(data)
+    if isinstance(data, Dataset):
+        return from_store(data.store).select(data.is_chosen)
     if isinstance(data, str) and data.startswith("minari:"):
         return from_minari(data.removeprefix("minari:"))
     if isinstance(data, str | Path):

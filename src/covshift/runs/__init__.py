@@ -1,7 +1,7 @@
 """Training runs: the loop, evaluation, checkpoints, and runs that were saved."""
 
-from covshift.runs.evaluation import AgentPolicy, Episode, roll_out
+from covshift.runs.evaluation import AgentPolicy, EpisodeResult, roll_out
 from covshift.runs.saved import SavedRun, load_run
 from covshift.runs.training import Trainer
 
-__all__ = ["AgentPolicy", "Episode", "SavedRun", "Trainer", "load_run", "roll_out"]
+__all__ = ["AgentPolicy", "EpisodeResult", "SavedRun", "Trainer", "load_run", "roll_out"]

@@ -12,10 +12,10 @@ from typing import Protocol, final
 import numpy as np
 
 from covshift.config.training import UPDATE_STEPS, TrainConfig
-from covshift.data.collection import Collector, Request
-from covshift.data.format import read_manifest
-from covshift.data.prefetch import ShardPrefetcher
-from covshift.data.segments import GrowingArray
+from covshift.data.collection import Collector, Request, shard_pool
+from covshift.data.format import shard_name
+from covshift.data.growing_array import GrowingArray
+from covshift.data.manifest import read_manifest
 from covshift.data.store import Store
 from covshift.envs import make_streams
 from covshift.errors import InputError
@@ -85,11 +85,12 @@ class StreamedData:
             shard_transitions=data.stream_shard,
         )
         with closing(Collector(request, folder)) as collector:
-            codec = collector.prepare()
-            self.store = Store.of_shards([], codec, collector.stack, collector.num_actions)
+            collector.prepare()
+            self.store = Store(collector.codec, collector.stack, collector.num_actions)
         self.most_rows = 2 * data.window  # An episode has at least one transition per two rows.
         self._options = data
-        self._shards, self._count = ShardPrefetcher(request, folder), 0
+        self._folder, self._count = folder, 0
+        self._shards = shard_pool(request, folder, workers=1, ahead=2)
         self._transitions = GrowingArray(np.int64)
         self._require(1)
 
@@ -108,7 +109,8 @@ class StreamedData:
     def _require(self, transitions: int) -> None:
         while len(self._transitions) < transitions:
             start = len(self.store)
-            self.store.append_shard(self._shards.get(self._count))
+            self._shards.result(self._count)
+            self.store.append_shard(self._folder / shard_name(self._count))
             self._count += 1
             self._transitions.extend(start + np.flatnonzero(self.store.is_transition[start:]))
 

@@ -1,9 +1,9 @@
-"""Trying a policy: whole episodes, many at once."""
+"""Evaluating a policy: whole episodes, many at once."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast, final
 
@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from covshift.config.environment import EnvOptions
-from covshift.data.policies import Policy
-from covshift.data.recording import Runner
+from covshift.data.runner import Decision, Runner, Step
 from covshift.envs import make_streams
 from covshift.learners.deep.ratio import clipped
 from covshift.networks import AgentNetwork
@@ -24,11 +23,11 @@ _MOST_STREAMS = 16
 
 
 class Prediction(NamedTuple):
-    """What the network says of a batch of states.
+    """What the network says about a batch of states.
 
     Attributes:
-        q: batch × actions, expected returns.
-        ratio: c clipped at 0; NaN where the ratio is not learned.
+        q: states × actions, expected returns.
+        ratio: c(s) clipped at 0; NaN if the ratio is not learned.
     """
 
     q: NDArray[np.float32]
@@ -37,13 +36,13 @@ class Prediction(NamedTuple):
 
 @final
 class AgentPolicy:
-    """ε-greedy on a network's expected values.
+    """ε-greedy on a network's expected values; notes the `value` and the `ratio` of each state.
 
     Args:
-        network: whose values are acted on.
-        support: the atoms.
+        network: network whose values are acted on.
+        support: atoms of the value distribution.
         epsilon: ε.
-        ratio_network: whose ratio is noted of every state that is acted in; the same network by default.
+        ratio_network: network whose ratio is noted; by default the same.
     """
 
     needs_observations = True
@@ -57,41 +56,36 @@ class AgentPolicy:
     ) -> None:
         self.network, self.support, self.epsilon = network, support, epsilon
         self.ratio_network = ratio_network or network
-        self.seen: deque[Prediction] = deque()
 
-    def probabilities(self, observations: NDArray[Any]) -> NDArray[np.float64]:
-        """batch × actions; notes what the network says of them."""
-        prediction = self.predict(observations)
-        self.seen.append(prediction)
-        return epsilon_greedy_probabilities(prediction.q.astype(np.float64), self.epsilon)
+    def decide(self, states: NDArray[Any]) -> Decision:
+        """ε-greedy probabilities; `ratio` is NaN if the ratio is not learned."""
+        q, ratio = self.predict(states)
+        probabilities = epsilon_greedy_probabilities(q.astype(np.float64), self.epsilon)
+        return Decision(probabilities, {"value": q.max(axis=1), "ratio": ratio})
 
     @torch.no_grad()
-    def predict(self, observations: NDArray[Any]) -> Prediction:
+    def predict(self, states: NDArray[Any]) -> Prediction:
         """Values and ratios of a batch of states."""
-        states = torch.from_numpy(np.ascontiguousarray(observations)).to(self.support.device)
-        features = cast(Tensor, self.network.torso(states))
+        batch = torch.from_numpy(np.ascontiguousarray(states)).to(self.support.device)
+        features = cast(Tensor, self.network.torso(batch))
         p = torch.softmax(cast(Tensor, self.network.value_head(features)), dim=-1)
         q = expected_value(p, self.support).cpu().numpy()
         if self.ratio_network.ratio_head is None:
             return Prediction(q, np.full(len(q), np.nan, dtype=np.float32))
         if self.ratio_network is not self.network:
-            features = cast(Tensor, self.ratio_network.torso(states))
+            features = cast(Tensor, self.ratio_network.torso(batch))
         return Prediction(q, clipped(self.ratio_network.ratio(features)).cpu().numpy())
-
-    def description(self) -> dict[str, str]:
-        """Never written: agents in evaluation are not collected from."""
-        return {"policy": "agent"}
 
 
 @final
 @dataclass(frozen=True)
-class Episode:
-    """One episode's outcome.
+class EpisodeResult:
+    """The result of one episode.
 
     Attributes:
         score: sum of rewards.
         length: agent steps.
-        ratio_sum: sum of c over its states.
+        ratio_sum: sum of c(s) over the states that were acted in.
     """
 
     score: float
@@ -105,46 +99,42 @@ def roll_out(
     options: EnvOptions,
     episodes: int,
     generator: np.random.Generator,
-    stack: int,
-) -> list[Episode]:
-    """Whole episodes of a policy.
+) -> list[EpisodeResult]:
+    """Runs whole episodes of a policy in several streams.
 
-    Each of several streams runs a number of episodes that is fixed beforehand: taking those that end first
-    would favor short ones.
+    The number of episodes of each stream is fixed beforehand, since taking the episodes that end first would
+    favor short ones.
     """
     count = min(episodes, _MOST_STREAMS)
     quotas = np.full(count, episodes // count) + (np.arange(count) < episodes % count)
     done = np.zeros(count, dtype=np.int64)
     score, length, ratio_sum = np.zeros(count), np.zeros(count, dtype=np.int64), np.zeros(count)
-    result = []
-    for step, prediction in run_steps(policy, env, options, count, generator, stack):
-        score += step.reward
-        length += 1
-        ratio_sum += prediction.ratio
-        for k in np.flatnonzero(step.terminated | step.truncated):
-            if done[k] < quotas[k]:
-                result.append(Episode(float(score[k]), int(length[k]), float(ratio_sum[k])))
-            done[k] += 1
-            score[k] = length[k] = ratio_sum[k] = 0
-        if (done >= quotas).all():
-            break
-    return result
+    results = []
+    with closing(run_steps(policy, env, options, count, generator)) as steps:
+        while (done < quotas).any():
+            step = next(steps)
+            score += step.outcome.reward
+            length += 1
+            ratio_sum += step.notes["ratio"]
+            for k in np.flatnonzero(step.outcome.ended):
+                if done[k] < quotas[k]:
+                    results.append(
+                        EpisodeResult(float(score[k]), int(length[k]), float(ratio_sum[k]))
+                    )
+                done[k] += 1
+                score[k] = length[k] = ratio_sum[k] = 0
+    return results
 
 
 def run_steps(
     policy: AgentPolicy,
     env: str,
     options: EnvOptions,
-    count: int,
+    num_streams: int,
     generator: np.random.Generator,
-    stack: int,
-) -> Iterator[tuple[Any, Prediction]]:
-    """Steps of `count` streams without end, each with what the network said of the states acted in."""
-    streams = make_streams(env, options, count)
-    policies: list[Policy] = [policy]
-    policy.seen.clear()
-    try:
-        for step in Runner(streams, policies, list(generator.spawn(count)), stack).steps():
-            yield step, policy.seen.popleft()
-    finally:
-        streams.close()
+) -> Generator[Step]:
+    """Steps of a policy without end; their notes hold the `value` and the `ratio` of each state."""
+    with closing(make_streams(env, options, num_streams)) as streams:
+        runner = Runner(streams, [policy], list(generator.spawn(num_streams)))
+        with closing(runner.steps()) as steps:
+            yield from steps

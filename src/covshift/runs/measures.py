@@ -12,7 +12,7 @@ from covshift.config.training import UPDATE_STEPS, TrainConfig
 from covshift.data.store import Store
 from covshift.learners.deep import REPORTED_MEANS, AgentLearner
 from covshift.records import Row, invariant
-from covshift.runs.evaluation import AgentPolicy, Episode, roll_out
+from covshift.runs.evaluation import AgentPolicy, EpisodeResult, roll_out
 from covshift.runs.seeds import named_generator
 
 
@@ -94,7 +94,7 @@ class Evaluator:
                 columns["invariant"] = invariant(mean_mu, mean_pi, ratio, share)
         return columns
 
-    def _play(self, name: str, policy: AgentPolicy, count: int) -> list[Episode]:
+    def _play(self, name: str, policy: AgentPolicy, count: int) -> list[EpisodeResult]:
         config = self.config
         generator = named_generator(config.seed, name, self.learner.num_updates)
-        return roll_out(policy, config.env, config.environment, count, generator, self.store.stack)
+        return roll_out(policy, config.env, config.environment, count, generator)

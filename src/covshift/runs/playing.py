@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from covshift.data.recording import Acted
 from covshift.errors import InputError
 from covshift.runs.evaluation import roll_out, run_steps
-from covshift.runs.saved import SavedRun, load_run
+from covshift.runs.saved import load_run
 from covshift.runs.seeds import named_generator
 
 
-class Played(NamedTuple):
-    """An episode as it was seen.
+class PlayedEpisode(NamedTuple):
+    """An episode to look at.
 
     Attributes:
-        states: newest observation of each step.
-        tracks: numbers along the episode, by name.
+        states: the newest observation of each step.
+        tracks: numbers along the episode by name: `value`, and `c(s)` if the ratio was learned.
         score: sum of rewards.
     """
 
@@ -36,16 +36,10 @@ def evaluate_run(folder: Path, episodes: int, epsilon: float | None, seed: int) 
     run = load_run(folder)
     config = run.config
     used = _checked_epsilon(epsilon, config.evaluation.evaluation_epsilon)
-    played = roll_out(
-        run.policy(used),
-        config.env,
-        config.environment,
-        episodes,
-        named_generator(seed, "evaluate"),
-        _stack(run),
-    )
-    scores = np.array([episode.score for episode in played])
-    steps = sum(episode.length for episode in played)
+    generator = named_generator(seed, "evaluate")
+    results = roll_out(run.policy(used), config.env, config.environment, episodes, generator)
+    scores = np.array([result.score for result in results])
+    steps = sum(result.length for result in results)
     facts = {
         "run": f"{folder}, update {run.update:,}",
         "policy": f"ε-greedy, ε = {used:g}",
@@ -54,38 +48,34 @@ def evaluate_run(folder: Path, episodes: int, epsilon: float | None, seed: int) 
         "episode length": f"{steps / episodes:.1f} agent steps",
     }
     if run.network.ratio_head is not None:
-        mean = sum(episode.ratio_sum for episode in played) / steps
+        mean = sum(result.ratio_sum for result in results) / steps
         facts["mean c"] = f"{mean:.3f} over the states of these episodes"
     return facts
 
 
-def play_episode(folder: Path, epsilon: float | None, steps: int, seed: int) -> Played:
-    """The first steps of an episode of a run's policy."""
+def play_episode(folder: Path, epsilon: float | None, steps: int, seed: int) -> PlayedEpisode:
+    """Plays an episode of a run's policy, of at most `steps` steps."""
     if steps < 1:
         raise InputError(f"steps must be at least 1, but it is {steps}")
     run = load_run(folder)
     config = run.config
     used = _checked_epsilon(epsilon, config.ratio.target_epsilon)
-    states, values, ratios, score = [], [], [], 0.0
     generator = named_generator(seed, "watch")
-    for step, prediction in run_steps(
-        run.policy(used), config.env, config.environment, 1, generator, _stack(run)
-    ):
-        acted: Acted = step
-        states.append(acted.observation[0])
-        values.append(float(prediction.q[0].max()))
-        ratios.append(float(prediction.ratio[0]))
-        score += float(acted.reward[0])
-        if acted.terminated[0] or acted.truncated[0] or len(states) == steps:
-            break
+    states, values, ratios, score = [], [], [], 0.0
+    with closing(
+        run_steps(run.policy(used), config.env, config.environment, 1, generator)
+    ) as playing:
+        for step in playing:
+            states.append(step.observation[0])
+            values.append(float(step.notes["value"][0]))
+            ratios.append(float(step.notes["ratio"][0]))
+            score += float(step.outcome.reward[0])
+            if step.outcome.ended[0] or len(states) == steps:
+                break
     tracks = {"value": np.array(values)}
     if run.network.ratio_head is not None:
         tracks["c(s)"] = np.array(ratios)
-    return Played(states, tracks, score)
-
-
-def _stack(run: SavedRun) -> int:
-    return run.state_shape[0] if run.config.env.startswith("ALE/") else 1
+    return PlayedEpisode(states, tracks, score)
 
 
 def _checked_epsilon(given: float | None, default: float) -> float:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from covshift.config.environment import EnvOptions
 from covshift.data.policies import Function
-from covshift.data.recording import Runner
+from covshift.data.runner import PolicyActor, Runner
 from covshift.envs import make_streams
 from covshift.estimation import Logs, Trajectory, from_trajectories
 from covshift.validation import Dense
@@ -79,7 +79,7 @@ class GameDomain:
         num_streams = 16
         streams = make_streams(self.env, EnvOptions(episode_cap=self.horizon), num_streams)
         law = Function(self.title, policy, streams.num_actions)
-        runner = Runner(streams, [law], list(rng.spawn(num_streams)), 1)
+        runner = Runner(streams, [PolicyActor(law)], list(rng.spawn(num_streams)))
         rows: list[list[tuple[Any, ...]]] = [[] for _ in range(num_streams)]
         steps, ends = np.zeros(num_streams), np.zeros(num_streams)
         for acted in runner.steps():
@@ -88,12 +88,12 @@ class GameDomain:
             if enough.all():
                 break
             for k in np.flatnonzero(~enough | np.array([len(row) > 0 for row in rows])):
-                ended = bool(acted.terminated[k])
+                ended = bool(acted.outcome.terminated[k])
                 rows[k].append(
-                    (acted.observation[k], acted.action[k], acted.reward[k], acted.mu[k])
+                    (acted.observation[k], acted.action[k], acted.outcome.reward[k], acted.mu[k])
                 )
-                if ended or acted.truncated[k]:
-                    done.append(_trajectory(rows[k], acted.arrived[k], ended))
+                if ended or acted.outcome.truncated[k]:
+                    done.append(_trajectory(rows[k], acted.outcome.arrived[k], ended))
                     steps[k] += len(rows[k])
                     ends[k] += 1
                     rows[k] = []

@@ -90,7 +90,7 @@ def of_episodes(run: RunFolder, store: Store) -> tuple[float, float]:
     gamma = config.ratio.ratio_discount
     played = roll_out(
         *(agent.policy(config.ratio.target_epsilon), config.env, config.environment, EPISODES),
-        *(np.random.default_rng(SEED), store.stack),
+        np.random.default_rng(SEED),
     )
     length = float(np.mean([(1.0 - gamma**episode.length) / (1.0 - gamma) for episode in played]))
     from_starts = gamma * store.initial_share() * length

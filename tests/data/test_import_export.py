@@ -7,11 +7,20 @@ import pytest
 
 from covshift.cli.main import main
 from covshift.data.collection import Request, collect
-from covshift.data.exchange import export_minari, import_minari, import_npz
-from covshift.data.format import COLUMNS, read_manifest
+from covshift.data.format import COLUMNS
+from covshift.data.import_export import export_minari, import_minari, import_npz
+from covshift.data.manifest import read_manifest
 from covshift.data.store import Store
 from covshift.data.verification import verify
 from covshift.errors import InputError
+
+
+def assert_same(first: Store, second: Store) -> None:
+    """That two datasets have the same rows."""
+    for name in COLUMNS:
+        np.testing.assert_array_equal(first.columns[name], second.columns[name], err_msg=name)
+    rows = np.arange(len(first))
+    np.testing.assert_array_equal(first.states(rows), second.states(rows))
 
 
 @pytest.mark.parametrize(
@@ -23,23 +32,17 @@ from covshift.errors import InputError
         ("ALE/Breakout-v5", ("uniform",)),
     ],
 )
-def test_minari_round_trip(
+def test_a_dataset_exported_to_minari_and_imported_again_is_the_same(
     env: str, policies: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("minari")
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
-    collect(Request(env, 500, policies, envs=2), tmp_path / "a", progress=lambda _: None)
+    collect(Request(env, 500, policies, envs=2), tmp_path / "a")
     name = export_minari(tmp_path / "a", "covshift/test-v0")
     import_minari(name, tmp_path / "b")
     assert list(verify(tmp_path / "b"))
     first, second = Store.open(tmp_path / "a"), Store.open(tmp_path / "b")
-    ids = np.flatnonzero(first.is_transition)
-    for field, ours, theirs in zip(
-        first.gather(ids)._fields, first.gather(ids), second.gather(ids), strict=True
-    ):
-        np.testing.assert_array_equal(ours, theirs, err_msg=field)
-    for column in ("stream", "episode"):
-        np.testing.assert_array_equal(first.columns[column], second.columns[column])
+    assert_same(first, second)
     assert second.num_actions == first.num_actions
     assert read_manifest(tmp_path / "b")["request"] == read_manifest(tmp_path / "a")["request"]
 
@@ -48,25 +51,22 @@ def test_a_large_import_has_several_shards(tmp_path: Path, monkeypatch: pytest.M
     pytest.importorskip("minari")
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
     request = Request("covshift/RandomWalk-v0", 500, envs=1, shard_transitions=200)
-    collect(request, tmp_path / "a", progress=lambda _: None)
+    collect(request, tmp_path / "a")
     import_minari(export_minari(tmp_path / "a", "walk-v0"), tmp_path / "b", shard_transitions=100)
     assert list(verify(tmp_path / "b"))
     shards = read_manifest(tmp_path / "b")["shards"]
     assert len(shards) > 3
     assert all(100 <= shard["transitions"] < 200 for shard in shards[:-1])
     first, second = Store.open(tmp_path / "a"), Store.open(tmp_path / "b")
-    for name in COLUMNS:
-        np.testing.assert_array_equal(first.columns[name], second.columns[name])
-    rows = np.arange(len(first))
-    np.testing.assert_array_equal(first.states(rows), second.states(rows))
+    assert_same(first, second)
 
 
-def test_bad_minari_names_are_one_sentence(
+def test_bad_minari_names_end_with_a_one_line_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("minari")
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
-    collect(Request("covshift/RandomWalk-v0", 50), tmp_path / "a", progress=lambda _: None)
+    collect(Request("covshift/RandomWalk-v0", 50), tmp_path / "a")
     main(["data", "export", str(tmp_path / "a"), "--name", "walk-v0"])
     for arguments, message in (
         (
@@ -87,7 +87,7 @@ def test_bad_minari_names_are_one_sentence(
     assert list(verify(tmp_path / "c"))
 
 
-def test_what_a_killed_import_left_is_replaced(tmp_path: Path) -> None:
+def test_an_import_replaces_what_a_killed_one_left_behind(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", **arrays())  # type: ignore[arg-type]
     left = tmp_path / ".a.partial"
     left.mkdir()
@@ -117,14 +117,18 @@ def test_arrays_become_a_dataset(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", **arrays())  # type: ignore[arg-type]
     import_npz(tmp_path / "x.npz", tmp_path / "a")
     assert list(verify(tmp_path / "a"))
-    batch = Store.open(tmp_path / "a").gather(np.array([0, 1, 3]))
-    np.testing.assert_array_equal(batch.s_tm1.ravel(), [0, 1, 3])
-    np.testing.assert_array_equal(batch.s_t.ravel(), [1, 2, 4])
-    np.testing.assert_array_equal(batch.a_tm1, [0, 1, 1])
-    np.testing.assert_array_equal(batch.r_t, [1, 2, 3])
-    np.testing.assert_array_equal(batch.mu_tm1, [0.5, 0.25, 1.0])
-    np.testing.assert_array_equal(batch.terminated_t, [False, True, False])
-    np.testing.assert_array_equal(batch.truncated_t, [False, False, True])
+    store = Store.open(tmp_path / "a")
+    np.testing.assert_array_equal(store.states(np.arange(5)).ravel(), [0, 1, 2, 3, 4])
+    for name, expected in {
+        "action": [0, 1, -1, 1, -1],
+        "reward": [0, 1, 2, 0, 3],
+        "mu": [0.5, 0.25, np.nan, 1.0, np.nan],
+        "terminated": [False, False, True, False, False],
+        "truncated": [False, False, False, False, True],
+        "is_initial": [True, False, False, True, False],
+        "episode": [0, 0, 0, 1, 1],
+    }.items():
+        np.testing.assert_array_equal(store.columns[name], expected, err_msg=name)
 
 
 def test_other_byte_orders_are_converted(tmp_path: Path) -> None:
@@ -135,17 +139,17 @@ def test_other_byte_orders_are_converted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 not really a zip", b"\x93NUMPY"])
-def test_files_that_are_no_arrays_are_one_sentence(content: bytes, tmp_path: Path) -> None:
+def test_files_that_are_not_npz_are_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "x.npz").write_bytes(content)
     with pytest.raises(InputError, match=r"cannot be read as \.npz"):
         import_npz(tmp_path / "x.npz", tmp_path / "a")
 
 
-def test_the_number_of_actions_may_be_told(tmp_path: Path) -> None:
+def test_the_number_of_actions_may_be_given(tmp_path: Path) -> None:
     without = {name: values for name, values in arrays().items() if name != "mu"}
     np.savez(tmp_path / "x.npz", **without)  # type: ignore[arg-type]
     import_npz(tmp_path / "x.npz", tmp_path / "a", "uniform", num_actions=4)
-    assert (Store.open(tmp_path / "a").gather(np.array([0, 1, 3])).mu_tm1 == 0.25).all()
+    assert (Store.open(tmp_path / "a").columns["mu"][[0, 1, 3]] == 0.25).all()
 
 
 def test_mu_may_come_from_a_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -165,7 +169,7 @@ def test_mu_may_come_from_a_policy(tmp_path: Path, capsys: pytest.CaptureFixture
         ]
     )
     assert "The dataset:" in capsys.readouterr().out
-    assert (Store.open(tmp_path / "a").gather(np.array([0, 1, 3])).mu_tm1 == 0.5).all()
+    assert (Store.open(tmp_path / "a").columns["mu"][[0, 1, 3]] == 0.5).all()
 
 
 @pytest.mark.parametrize(
@@ -197,7 +201,7 @@ def test_bad_arrays_are_refused(
 
 
 def test_shards_open_with_pyarrow_pandas_and_duckdb(tmp_path: Path) -> None:
-    collect(Request("MinAtar/Breakout-v1", 200, envs=2), tmp_path / "a", progress=lambda _: None)
+    collect(Request("MinAtar/Breakout-v1", 200, envs=2), tmp_path / "a")
     with pa.memory_map(str(tmp_path / "a" / "shard-00000.arrow")) as source:
         shard = pa.ipc.open_file(source).read_all()
         frame = shard.to_pandas()

@@ -17,6 +17,8 @@ PLAIN_BYTES = 1024
 
 LEVEL = 3
 DICTIONARY_BYTES = 65_536
+DICTIONARY_FRAMES = 4_000
+"""The most frames that a dictionary is trained on."""
 
 
 @final
@@ -25,9 +27,9 @@ class FrameCodec:
     """Turns observations into bytes and back.
 
     Args:
-        shape: of one observation.
-        dtype: of one observation.
-        dictionary: of the compression; None for observations that are stored plain.
+        shape: shape of one observation.
+        dtype: type of its values.
+        dictionary: zstd dictionary; needed only for observations that are compressed.
     """
 
     shape: tuple[int, ...]
@@ -37,17 +39,17 @@ class FrameCodec:
     _decompressor: Any = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
-        if self.encoding == "zstd":
-            if self.dictionary is None:
-                raise InputError("compressed observations need their dictionary")
-            words = zstandard.ZstdCompressionDict(self.dictionary)
-            words.precompute_compress(level=LEVEL)
-            set_ = object.__setattr__
-            compressor = zstandard.ZstdCompressor(
-                LEVEL, dict_data=words, write_checksum=False, write_dict_id=False
-            )
-            set_(self, "_compressor", compressor)
-            set_(self, "_decompressor", zstandard.ZstdDecompressor(dict_data=words))
+        if self.encoding != "zstd":
+            return
+        if self.dictionary is None:
+            raise InputError("compressed observations need their dictionary")
+        words = zstandard.ZstdCompressionDict(self.dictionary)
+        words.precompute_compress(level=LEVEL)
+        compressor = zstandard.ZstdCompressor(
+            LEVEL, dict_data=words, write_checksum=False, write_dict_id=False
+        )
+        object.__setattr__(self, "_compressor", compressor)
+        object.__setattr__(self, "_decompressor", zstandard.ZstdDecompressor(dict_data=words))
 
     @cached_property
     def encoding(self) -> str:
@@ -55,17 +57,22 @@ class FrameCodec:
         return encoding_of(self.shape, self.dtype)
 
     @cached_property
+    def size(self) -> int:
+        """Values in one observation."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @cached_property
     def plain_bytes(self) -> int:
-        """Bytes of one observation as it is in memory."""
-        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+        """Bytes of one observation in memory."""
+        return self.size * self.dtype.itemsize
 
     @cached_property
     def stored_bytes(self) -> int:
-        """Bytes of one stored observation, where it is not compressed."""
+        """Bytes of one stored observation that is not compressed."""
         return -(-self.plain_bytes // 8) if self.encoding == "bits" else self.plain_bytes
 
     def encode(self, observation: NDArray[Any]) -> bytes:
-        """The bytes of one observation."""
+        """The stored bytes of one observation."""
         if self.encoding == "zstd":
             blob: bytes = self._compressor.compress(observation.tobytes())
             return blob
@@ -74,13 +81,13 @@ class FrameCodec:
         )
 
     def decode(self, blob: Any) -> NDArray[Any]:
-        """One observation, flat."""
+        """The values of one stored observation, flat."""
         if self.encoding == "zstd":
             return np.frombuffer(self._decompressor.decompress(blob), dtype=self.dtype)
         return self.decode_plain(np.frombuffer(blob, dtype=np.uint8)[None]).ravel()
 
     def decode_plain(self, stored: NDArray[np.uint8]) -> NDArray[Any]:
-        """Observations that are stored plain, from a row of bytes each."""
+        """Observations that are not compressed, from an array with one row of bytes for each."""
         if self.encoding == "bits":
             bits = np.unpackbits(stored, axis=1, count=self.plain_bytes)
             return bits.view(bool).reshape(-1, *self.shape)
@@ -88,7 +95,7 @@ class FrameCodec:
 
 
 def encoding_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> str:
-    """Which encoding observations of this shape and type get."""
+    """The encoding that observations of this shape and type get."""
     if dtype == np.bool_:
         return "bits"
     size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
@@ -98,7 +105,7 @@ def encoding_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> str:
 def train_dictionary(frames: list[bytes]) -> bytes:
     """A zstd dictionary for frames like these; the same frames give the same dictionary.
 
-    Where there are too few frames to train on, they are the dictionary themselves.
+    If there are too few frames to train on, their bytes are the dictionary.
     """
     try:
         words = zstandard.train_dictionary(DICTIONARY_BYTES, list(frames), level=LEVEL)

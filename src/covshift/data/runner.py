@@ -1,0 +1,187 @@
+"""Running policies in the streams of an environment."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, Protocol, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from covshift.data.policies import Policy
+from covshift.envs import Outcome, Streams
+
+_DRAWS = 512
+"""Uniform numbers that a stream draws at once."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Decision:
+    """What an actor says about a batch of states.
+
+    Attributes:
+        probabilities: states × actions.
+        notes: further arrays by name with one entry per state, such as the state's value.
+    """
+
+    probabilities: NDArray[np.float64]
+    notes: dict[str, NDArray[Any]] = field(default_factory=dict)
+
+
+class Actor(Protocol):
+    """What decides about actions."""
+
+    @property
+    def needs_observations(self) -> bool:
+        """Whether decisions depend on the states."""
+
+    def decide(self, states: NDArray[Any]) -> Decision:
+        """The probabilities of the actions in a batch of states, and what else there is to note of them."""
+
+
+@final
+@dataclass(frozen=True)
+class PolicyActor:
+    """A policy as an actor; it notes nothing about its states."""
+
+    policy: Policy
+
+    @property
+    def needs_observations(self) -> bool:
+        """As the policy says."""
+        return self.policy.needs_observations
+
+    def decide(self, states: NDArray[Any]) -> Decision:
+        """The policy's probabilities."""
+        return Decision(self.policy.probabilities(states))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One step of all streams; each array has an entry per stream.
+
+    Attributes:
+        observation: the observation in which the action was taken; for Atari games the newest frame.
+        action: the action taken.
+        mu: its probability.
+        policy: the number of the actor that took it.
+        notes: what the actor noted about the state.
+        outcome: what the action led to.
+    """
+
+    observation: NDArray[Any]
+    action: NDArray[np.int64]
+    mu: NDArray[np.float64]
+    policy: NDArray[np.int64]
+    notes: dict[str, NDArray[Any]]
+    outcome: Outcome
+
+
+@final
+class Runner:
+    """Runs one actor, or several of which each episode picks one at random.
+
+    Args:
+        streams: the environment.
+        actors: what acts; several actors must note the same names.
+        generators: one for each stream; it seeds the stream, picks its actors and draws its actions.
+    """
+
+    def __init__(
+        self, streams: Streams, actors: list[Actor], generators: list[np.random.Generator]
+    ) -> None:
+        self._streams, self._actors, self._generators = streams, actors, generators
+        self._draws = np.empty((0, len(generators)))
+        self._needs = any(actor.needs_observations for actor in actors)
+
+    def steps(self) -> Generator[Step]:
+        """One step after the other, without end.
+
+        While the caller handles a step, the emulators run the next one. Closing the generator waits for them,
+        so that the streams can be reset.
+        """
+        seeds = np.array([rng.integers(2**31 - 1) for rng in self._generators])
+        everywhere = np.ones(len(seeds), dtype=bool)
+        observation = self._streams.reset(seeds)
+        policy = self._choose(np.zeros(len(seeds), dtype=np.int64), everywhere)
+        states = self._stack(None, observation, everywhere)
+        decision = self._decide(states, policy)
+        actions = _Categorical(decision.probabilities)
+        action, mu = actions.draw(self._uniform(0))
+        self._streams.send(action)
+        for index in count(1):
+            outcome = self._streams.receive()
+            step = Step(observation, action, mu, policy, decision.notes, outcome)
+            observation = outcome.current
+            policy = self._choose(policy, outcome.ended)
+            states = self._stack(states, observation, outcome.ended)
+            if self._needs or len(self._actors) > 1:
+                decision = self._decide(states, policy)
+                actions = _Categorical(decision.probabilities)
+            action, mu = actions.draw(self._uniform(index))
+            self._streams.send(action)
+            try:
+                yield step
+            except GeneratorExit:
+                self._streams.receive()
+                raise
+
+    def _choose(self, policy: NDArray[np.int64], starts: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """The actor of each stream; where an episode starts, one is picked at random."""
+        if len(self._actors) == 1:
+            return policy
+        policy = policy.copy()
+        for k in np.flatnonzero(starts):
+            policy[k] = self._generators[k].integers(len(self._actors))
+        return policy
+
+    def _stack(
+        self, states: NDArray[Any] | None, observation: NDArray[Any], starts: NDArray[np.bool_]
+    ) -> NDArray[Any]:
+        """What actors see: the newest frames of the episode, oldest first and zero before its first."""
+        depth = self._streams.frame_stack
+        if depth == 1 or not self._needs:
+            return observation
+        if states is None:
+            shape = (len(observation), depth, *observation.shape[1:])
+            states = np.zeros(shape, dtype=observation.dtype)
+        states = np.concatenate([states[:, 1:], observation[:, None]], axis=1)
+        states[starts, :-1] = 0
+        return states
+
+    def _decide(self, states: NDArray[Any], policy: NDArray[np.int64]) -> Decision:
+        if len(self._actors) == 1:
+            return self._actors[0].decide(states)
+        every, streams = [actor.decide(states) for actor in self._actors], np.arange(len(policy))
+        return Decision(
+            np.stack([decision.probabilities for decision in every])[policy, streams],
+            {
+                name: np.stack([decision.notes[name] for decision in every])[policy, streams]
+                for name in every[0].notes
+            },
+        )
+
+    def _uniform(self, index: int) -> NDArray[np.float64]:
+        """The uniform number of each stream for this step."""
+        if index % _DRAWS == 0:
+            self._draws = np.stack([rng.random(_DRAWS) for rng in self._generators], axis=1)
+        return np.asarray(self._draws[index % _DRAWS])
+
+
+class _Categorical:
+    """Draws actions by inversion, from a row of probabilities for each stream."""
+
+    def __init__(self, probabilities: NDArray[np.float64]) -> None:
+        self._probabilities = probabilities
+        self._cumulative = np.cumsum(probabilities, axis=1)
+        self._last = probabilities.shape[1] - 1 - (probabilities[:, ::-1] > 0).argmax(axis=1)
+        self._rows = np.arange(len(probabilities))
+
+    def draw(self, u: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """An action for each u and its probability, which is never 0."""
+        action = np.minimum((self._cumulative <= u[:, None]).sum(axis=1), self._last)
+        return action, self._probabilities[self._rows, action]
