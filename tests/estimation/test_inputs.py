@@ -208,6 +208,20 @@ def test_several_columns_of_a_frame_make_a_state() -> None:
     np.testing.assert_allclose(phi @ phi.T, kernel, atol=0.06)
 
 
+def test_a_large_offset_does_not_change_the_scale(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Squares of 1e8 leave no digit for a variance of 1; a constant entry is left unscaled."""
+    x = np.random.default_rng(0).standard_normal((1000, 3)) * [1.0, 1e-3, 0.0]
+    states = 1e8 + x
+    logs = from_arrays(
+        states, np.zeros(1000), np.zeros(1000), states, np.zeros(1000), mu=np.ones(1000)
+    )
+    monkeypatch.setattr("covshift.estimation.logs.BLOCK_BYTES", 300 * 2 * states[0].nbytes)
+    found = as_features(None, logs)
+    assert isinstance(found, Affine)
+    np.testing.assert_allclose(found.mean, states.mean(axis=0), rtol=1e-14)
+    np.testing.assert_allclose(found.scale, [x[:, 0].std(), x[:, 1].std(), 1.0], rtol=1e-4)
+
+
 def spoiled(**columns: Any) -> pd.DataFrame:
     frame = frame_of(logged())
     for name, (rows, value) in columns.items():

@@ -234,14 +234,12 @@ def _flat(states: NDArray[Any]) -> Dense:
 
 def _standardization(logs: Logs) -> tuple[Vector, Vector]:
     """Mean and deviation of each entry of the states before an action, in one pass over the data."""
-    total: Any = 0.0
-    squares: Any = 0.0
+    from sklearn.preprocessing import StandardScaler
+
+    scaler = StandardScaler()
     for rows in logs.blocks():
-        flat = _flat(logs.states(rows))
-        total, squares = total + flat.sum(axis=0), squares + (flat**2).sum(axis=0)
-    mean = total / logs.num_transitions
-    scale = np.sqrt(np.maximum(squares / logs.num_transitions - mean**2, 0.0))
-    return mean, np.where(scale > 1e-8 * (1.0 + np.abs(mean)), scale, 1.0)
+        scaler.partial_fit(_flat(logs.states(rows)))
+    return np.asarray(scaler.mean_), np.asarray(scaler.scale_)
 
 
 def _num_states(logs: Logs) -> int | None:
