@@ -87,9 +87,9 @@ def estimate(folder: Path, side: str, transitions: int, num_states: int, num_fea
     if side == SIDES[3]:
         w = estimate_ratio(logs, problem.pi, ratio_discount=RATIO_DISCOUNT).sample
     elif side == SIDES[2]:
-        block = logs.block(np.arange(len(logs)))
-        x_tm1, x_t = phi[block.s_tm1], phi[block.s_t]
-        rho = problem.pi[block.s_tm1, block.a_tm1] / block.mu_tm1
+        states = logs.states()
+        x_tm1, x_t = phi[states], phi[logs.next_states()]
+        rho = problem.pi[states, logs.action] / np.asarray(logs.mu)
         a = x_tm1.T @ x_tm1 - RATIO_DISCOUNT * (x_t.T @ (rho[:, None] * x_tm1))
         w = np.linalg.solve(a, (1.0 - RATIO_DISCOUNT) * x_tm1.sum(axis=0))
     else:

@@ -34,13 +34,12 @@ PEERS = {
 
 
 def scope_rl(problem: Problem, logs: Logs) -> dict[str, float]:
-    block = logs.block(np.arange(len(logs)))
     given: dict[str, Any] = {
         "step_per_trajectory": STEPS,
-        "action": block.a_tm1,
-        "reward": block.r_t,
-        "pscore": block.mu_tm1,
-        "evaluation_policy_action_dist": problem.pi[block.s_tm1],
+        "action": logs.action,
+        "reward": logs.reward,
+        "pscore": logs.mu,
+        "evaluation_policy_action_dist": problem.pi[logs.states()],
         "gamma": DISCOUNT,
     }
     return {name: float(peer().estimate_policy_value(**given)) for name, peer in PEERS.items()}
@@ -49,17 +48,16 @@ def scope_rl(problem: Problem, logs: Logs) -> dict[str, float]:
 def d3rlpy_fqe(logs: Logs, best: np.ndarray, updates: int) -> float:
     """E_{d₀}[Q(s, π(s))] of d3rlpy's DiscreteFQE; the policy is cloned into a network first."""
     d3rlpy.seed(0)
-    block = logs.block(np.arange(len(logs)))
-    one_hot = np.eye(len(best), dtype=np.float32)
-    ends = np.zeros(len(logs))
+    states, one_hot = logs.states(), np.eye(len(best), dtype=np.float32)
+    ends = np.zeros(logs.num_transitions)
     ends[STEPS - 1 :: STEPS] = 1.0
 
     def dataset(actions: np.ndarray) -> Any:
         return d3rlpy.dataset.MDPDataset(
-            observations=one_hot[block.s_tm1],
+            observations=one_hot[states],
             actions=actions[:, None],
-            rewards=block.r_t[:, None].astype(np.float32),
-            terminals=np.zeros(len(logs)),
+            rewards=logs.reward[:, None].astype(np.float32),
+            terminals=np.zeros(logs.num_transitions),
             timeouts=ends,
             action_space=d3rlpy.ActionSpace.DISCRETE,
             action_size=logs.num_actions,
@@ -72,12 +70,12 @@ def d3rlpy_fqe(logs: Logs, best: np.ndarray, updates: int) -> float:
         "save_interval": 10**9,
         "logger_adapter": d3rlpy.logging.NoopAdapterFactory(),
     }
-    clone.fit(dataset(best[block.s_tm1]), 2000, 2000, **quiet)
+    clone.fit(dataset(best[states]), 2000, 2000, **quiet)
     np.testing.assert_array_equal(clone.predict(one_hot), best)
     config = d3rlpy.ope.FQEConfig(gamma=DISCOUNT, learning_rate=1e-3, encoder_factory=wide)
     fqe = d3rlpy.ope.DiscreteFQE(algo=clone, config=config)
-    fqe.fit(dataset(block.a_tm1), updates, updates, **quiet)
-    first = block.s_tm1[block.is_initial_tm1]
+    fqe.fit(dataset(logs.action), updates, updates, **quiet)
+    first = states[logs.is_initial]
     return float(fqe.predict_value(one_hot[first], best[first]).mean())
 
 

@@ -1,6 +1,7 @@
-"""The same data from every source, and what is wrong with data, with counts."""
+"""Every source gives the same logs, and bad data are refused with the number of bad rows."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from covshift.estimation import (
     from_trajectories,
     simulate_logs,
 )
-from covshift.estimation.behavior import estimate_behavior, with_behavior
+from covshift.estimation.behavior import estimate_behavior
 from covshift.estimation.features import Affine, RandomFourier, Tabular, as_features
 from covshift.theory.examples import episodic, line_chain
 
@@ -36,22 +37,21 @@ def logged(seed: int = 0, steps: int = 60, streams: int = 3) -> Logs:
 
 
 def frame_of(logs: Logs) -> pd.DataFrame:
-    block = logs.block(np.arange(len(logs)))
     return pd.DataFrame(
         {
-            "trajectory": block.trajectory,
-            "state": block.s_tm1,
-            "action": block.a_tm1,
-            "reward": block.r_t,
-            "terminated": block.terminated_t,
-            "mu": block.mu_tm1,
-            "next_state": np.where(block.terminated_t, np.nan, block.s_t),
+            "trajectory": logs.trajectory,
+            "state": logs.states(),
+            "action": logs.action,
+            "reward": logs.reward,
+            "terminated": logs.terminated,
+            "mu": logs.mu,
+            "next_state": np.where(logs.terminated, np.nan, logs.next_states()),
         }
     )
 
 
 class PolarsLike:
-    """What Polars shows of a frame: names of columns, and columns that give arrays."""
+    """The part of a Polars frame that is used: names of columns, and columns that give arrays."""
 
     def __init__(self, frame: pd.DataFrame) -> None:
         self._frame = frame
@@ -62,27 +62,16 @@ class PolarsLike:
 
 
 def assert_same(left: Logs, right: Logs) -> None:
-    one, two = (logs.block(np.arange(len(logs))) for logs in (left, right))
-    for name, column in one._asdict().items():
-        other = getattr(two, name)
-        if name == "s_t":
-            column, other = column[~one.terminated_t], other[~one.terminated_t]
-        np.testing.assert_array_equal(column, other, err_msg=name)
+    for name in ("action", "mu", "reward", "terminated", "truncated", "is_initial", "trajectory"):
+        np.testing.assert_array_equal(getattr(left, name), getattr(right, name), err_msg=name)
+    np.testing.assert_array_equal(left.states(), right.states())
+    continues = ~left.terminated
+    np.testing.assert_array_equal(left.next_states()[continues], right.next_states()[continues])
     assert left.num_actions == right.num_actions
 
 
-def as_trajectories(logs: Logs) -> list[Trajectory]:
-    made = []
-    for number in range(logs.num_trajectories):
-        block = logs.block(np.flatnonzero(logs.trajectory == number))
-        states = np.append(block.s_tm1, block.s_t[-1:])
-        ended = bool(block.terminated_t[-1])
-        made.append(Trajectory(states, block.a_tm1, block.r_t, ended, block.mu_tm1))
-    return made
-
-
 def closed_rows(frame: pd.DataFrame) -> pd.DataFrame:
-    """A row a state: a trajectory that was cut off ends with a state and no action."""
+    """One row per state: a trajectory that was cut off ends with a row without an action."""
     parts = []
     for _, part in frame.groupby("trajectory"):
         rows = part.drop(columns="next_state").astype({"action": float})
@@ -101,13 +90,13 @@ def closed_rows(frame: pd.DataFrame) -> pd.DataFrame:
         lambda logs: frame_of(logs),
         lambda logs: PolarsLike(frame_of(logs)),
         lambda logs: closed_rows(frame_of(logs)),
-        lambda logs: as_trajectories(logs),
-        lambda logs: iter(as_trajectories(logs)),
+        lambda logs: list(logs),
+        lambda logs: iter(logs),
         lambda logs: {
             "states": frame_of(logs).state.to_numpy(),
             "actions": frame_of(logs).action.to_numpy(),
             "rewards": frame_of(logs).reward.to_numpy(),
-            "next_states": logs.block(np.arange(len(logs))).s_t,
+            "next_states": logs.next_states(),
             "terminated": logs.terminated,
             "trajectory": [f"run {number}" for number in logs.trajectory],
             "mu": logs.mu,
@@ -115,14 +104,14 @@ def closed_rows(frame: pd.DataFrame) -> pd.DataFrame:
     ],
     ids=["pandas", "polars", "rows", "trajectories", "iterator", "arrays"],
 )
-def test_every_source_gives_the_same(make: Callable[[Logs], Any]) -> None:
+def test_every_source_gives_the_same_logs(make: Callable[[Logs], Any]) -> None:
     logs = logged()
     assert logs.has_episodes
     assert logs.truncated.sum() > 0
     assert_same(as_logs(make(logs), num_actions=2), logs)
 
 
-def test_a_dataset_and_minari_give_the_same(
+def test_a_dataset_and_its_minari_export_give_the_same_logs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     collect(
@@ -130,16 +119,16 @@ def test_a_dataset_and_minari_give_the_same(
     )
     logs = as_logs(tmp_path / "walk")
     assert_same(as_logs(Store.open(tmp_path / "walk")), logs)
-    assert len(logs) == 300
-    assert logs.num_trajectories == int(Store.open(tmp_path / "walk").columns["is_initial"].sum())
+    assert logs.num_transitions == 300
+    assert len(logs) == int(Store.open(tmp_path / "walk").columns["is_initial"].sum())
     assert as_features(None, logs) == Tabular(6)
-    block = logs.block(np.arange(300))
-    goes_on = ~(block.terminated_t | block.truncated_t)
-    np.testing.assert_array_equal(block.s_t[:-1][goes_on[:-1]], block.s_tm1[1:][goes_on[:-1]])
-    assert block.is_initial_tm1[0]
-    # A small block at a time gives what one large one does.
-    parts = list(logs.blocks(7))
-    np.testing.assert_array_equal(np.concatenate([part.s_t for part in parts]), block.s_t)
+    continues = ~(logs.terminated | logs.truncated)[:-1]
+    np.testing.assert_array_equal(logs.next_states()[:-1][continues], logs.states()[1:][continues])
+    assert logs.is_initial[0]
+    # Reading small blocks gives the same as reading all at once.
+    parts = [logs.next_states(rows) for rows in logs.blocks(7)]
+    assert {len(part) for part in parts} == {7, 300 % 7}
+    np.testing.assert_array_equal(np.concatenate(parts), logs.next_states())
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
     export_minari(tmp_path / "walk", "test/walk-v0")
     assert_same(as_logs("minari:test/walk-v0"), logs)
@@ -187,7 +176,7 @@ def test_large_states_are_read_few_at_a_time_and_too_many_features_are_refused(
     states = np.arange(40.0).reshape(4, 10)
     logs = from_arrays(states, [0, 1, 0, 1], np.ones(4), states, [False] * 4, mu=[0.5] * 4)
     monkeypatch.setattr("covshift.estimation.logs.BLOCK_BYTES", 2 * 160)
-    assert [len(block.r_t) for block in logs.blocks()] == [2, 2]
+    assert [len(rows) for rows in logs.blocks()] == [2, 2]
     monkeypatch.setattr("covshift.estimation.moments.MOST_FEATURES", 10)
     with pytest.raises(InputError, match=r"11 features are too many .* \(at most 10\); take fewer"):
         estimate_ratio(logs, "uniform", ratio_discount=0.9)
@@ -196,7 +185,7 @@ def test_large_states_are_read_few_at_a_time_and_too_many_features_are_refused(
         evaluate_policy(logs, "uniform", estimator="fqe", interval=None)
 
 
-def test_several_columns_make_a_state() -> None:
+def test_several_columns_of_a_frame_make_a_state() -> None:
     frame = pd.DataFrame(
         {
             "trajectory": [0, 0, 1], "x": [0.5, 1.5, 2.5], "y": [1.0, 2.0, 3.0], "action": [0, 1, 0],
@@ -204,19 +193,33 @@ def test_several_columns_make_a_state() -> None:
         }
     )  # fmt: skip
     logs = from_frame(frame, state=["x", "y"])
-    block = logs.block(np.arange(3))
-    np.testing.assert_array_equal(block.s_tm1, [[0.5, 1.0], [1.5, 2.0], [2.5, 3.0]])
-    np.testing.assert_array_equal(block.s_t[0], [1.5, 2.0])
+    states = logs.states()
+    np.testing.assert_array_equal(states, [[0.5, 1.0], [1.5, 2.0], [2.5, 3.0]])
+    np.testing.assert_array_equal(logs.next_states()[0], [1.5, 2.0])
     features = as_features(None, logs)
     assert isinstance(features, Affine)
-    np.testing.assert_allclose(features(block.s_tm1)[:, 1:].mean(axis=0), 0.0, atol=1e-12)
-    np.testing.assert_allclose(features(block.s_tm1)[:, 1:].std(axis=0), 1.0)
+    np.testing.assert_allclose(features(states)[:, 1:].mean(axis=0), 0.0, atol=1e-12)
+    np.testing.assert_allclose(features(states)[:, 1:].std(axis=0), 1.0)
     waves = RandomFourier.fit(logs, 4000, np.random.default_rng(0))
-    phi = waves(block.s_tm1)[:, 1:]
+    phi = waves(states)[:, 1:]
     # Inner products of the waves are those of the Gaussian kernel.
-    x = features(block.s_tm1)[:, 1:]
+    x = features(states)[:, 1:]
     kernel = np.exp(-0.5 * ((x[:, None] - x[None]) ** 2).sum(axis=2))
     np.testing.assert_allclose(phi @ phi.T, kernel, atol=0.06)
+
+
+def test_a_large_offset_does_not_change_the_scale(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Squares of 1e8 leave no digit for a variance of 1; a constant entry is left unscaled."""
+    x = np.random.default_rng(0).standard_normal((1000, 3)) * [1.0, 1e-3, 0.0]
+    states = 1e8 + x
+    logs = from_arrays(
+        states, np.zeros(1000), np.zeros(1000), states, np.zeros(1000), mu=np.ones(1000)
+    )
+    monkeypatch.setattr("covshift.estimation.logs.BLOCK_BYTES", 300 * 2 * states[0].nbytes)
+    found = as_features(None, logs)
+    assert isinstance(found, Affine)
+    np.testing.assert_allclose(found.mean, states.mean(axis=0), rtol=1e-14)
+    np.testing.assert_allclose(found.scale, [x[:, 0].std(), x[:, 1].std(), 1.0], rtol=1e-4)
 
 
 def spoiled(**columns: Any) -> pd.DataFrame:
@@ -230,10 +233,10 @@ def spoiled(**columns: Any) -> pd.DataFrame:
 @pytest.mark.parametrize(
     ("frame", "message"),
     [
-        (spoiled(reward=([3, 5], np.nan)), "2 of 180 rewards are not finite numbers, the first is nan"),
+        (spoiled(reward=([3, 5], np.nan)), "2 of 180 entries of rewards are not finite numbers, the first is nan"),
         (spoiled(mu=([1], 0.0)), r"1 of 180 actions were taken with a probability μ\(a\|s\) outside \(0, 1\]"),
         (spoiled(mu=([1, 2, 3], np.nan)), "3 of 180 actions were taken"),
-        (spoiled(action=([4], 0.5)), "1 of 180 entries of actions are no whole numbers, the first is 0.5"),
+        (spoiled(action=([4], 0.5)), "1 of 180 entries of actions are not whole numbers, the first is 0.5"),
         (spoiled(action=([4], -3)), "1 of 180 actions lie outside 0 … 1, the first is -3"),
         (spoiled(reward=([4], "much")), "rewards must hold numbers"),
         (spoiled(terminated=([4], "yes")), "1 of 180 entries of terminated are neither true nor false"),
@@ -245,7 +248,9 @@ def spoiled(**columns: Any) -> pd.DataFrame:
         (spoiled().iloc[:0], "the data hold no transition"),
     ],
 )  # fmt: skip
-def test_bad_frames_are_one_sentence_with_a_count(frame: pd.DataFrame, message: str) -> None:
+def test_bad_frames_are_refused_with_the_number_of_bad_rows(
+    frame: pd.DataFrame, message: str
+) -> None:
     with pytest.raises(InputError, match=message):
         as_logs(frame)
 
@@ -263,7 +268,7 @@ def test_bad_frames_are_one_sentence_with_a_count(frame: pd.DataFrame, message: 
         ({"trajectory": [0]}, r"trajectory has shape \(1,\)"),
     ],
 )  # fmt: skip
-def test_bad_arrays(change: dict[str, Any], message: str) -> None:
+def test_bad_arrays_are_refused(change: dict[str, Any], message: str) -> None:
     arrays: dict[str, Any] = {
         "states": [0, 1, 2], "actions": [0, 1, 0], "rewards": [0.0, 1.0, 2.0],
         "next_states": [1, 2, 0], "terminated": [False, False, True],
@@ -272,7 +277,7 @@ def test_bad_arrays(change: dict[str, Any], message: str) -> None:
         from_arrays(**arrays | change)
 
 
-def test_bad_trajectories() -> None:
+def test_bad_trajectories_are_refused() -> None:
     with pytest.raises(InputError, match="trajectory 0 has 2 states for 2 actions, but 3"):
         from_trajectories([Trajectory([0, 1], [0, 1], [0.0, 0.0], False)])
     with pytest.raises(InputError, match="1 of 2 trajectories have no mu"):
@@ -288,7 +293,7 @@ def test_bad_trajectories() -> None:
         as_logs(3)
 
 
-def test_policies_without_overlap_or_of_the_wrong_shape() -> None:
+def test_policies_without_overlap_or_of_the_wrong_shape_are_refused() -> None:
     logs: dict[str, Any] = {
         "states": [0, 1], "actions": [0, 0], "rewards": [0.0, 0.0], "next_states": [1, 0],
         "terminated": [False, False], "mu": [0.5, 0.5], "trajectory": [0, 0],
@@ -299,7 +304,7 @@ def test_policies_without_overlap_or_of_the_wrong_shape() -> None:
         estimate_ratio(arrays, np.array([[0.0, 1.0], [0.0, 1.0]]), **ask)
     with pytest.raises(InputError, match=r"shape \(2, 3\), but \(states, 2\) is needed"):
         estimate_ratio(arrays, np.full((2, 3), 1 / 3), **ask)
-    with pytest.raises(InputError, match="1 of 2 rows of the policy's table are no probability"):
+    with pytest.raises(InputError, match="1 of 2 rows of the policy's table are not probability"):
         estimate_ratio(arrays, np.array([[0.5, 0.5], [0.7, 0.7]]), **ask)
     with pytest.raises(InputError, match=r"returned shape \(2,\)"):
         estimate_ratio(arrays, lambda states: states, **ask)
@@ -313,8 +318,8 @@ def test_policies_without_overlap_or_of_the_wrong_shape() -> None:
     np.testing.assert_allclose(same.ratio([0, 1]), 1.0)
 
 
-def test_a_reducible_chain_at_ratio_discount_one() -> None:
-    # Action a stays in one of two halves for ever under π.
+def test_a_reducible_chain_is_refused_at_ratio_discount_one() -> None:
+    # The states 0, 1 and 2, 3 never meet.
     logs = from_arrays(
         [0, 1, 1, 2, 3, 2], [0, 1, 0, 0, 1, 0], [0.0] * 6, [1, 1, 0, 3, 2, 3], [False] * 6,
         trajectory=[0, 0, 0, 1, 1, 1], mu=[0.5] * 6,
@@ -326,7 +331,7 @@ def test_a_reducible_chain_at_ratio_discount_one() -> None:
     assert estimate_ratio(logs, "uniform", ratio_discount=0.99).diagnostics.flag == "ok"
 
 
-def test_episodes_that_never_end_under_pi() -> None:
+def test_episodes_that_never_end_under_pi_are_refused() -> None:
     logs = from_arrays(
         [0, 0, 0], [0, 0, 1], [0.0] * 3, [0, 0, 0], [False, False, True], mu=[0.5] * 3
     )
@@ -339,7 +344,7 @@ def test_semantics_must_fit_the_data() -> None:
         estimate_ratio(logged(), EPISODIC.pi, ratio_discount=0.9, semantics="continuing")
     chain = line_chain(4)
     logs = simulate_logs(chain.mdp, chain.mu, 40, 2, np.random.default_rng(0)).split(10)
-    starts = logs.select(np.arange(logs.num_trajectories) % 4 > 0)
+    starts = logs[np.arange(len(logs)) % 4 > 0]
     with pytest.raises(InputError, match="visits needs initial states"):
         estimate_ratio(starts, chain.pi, ratio_discount=0.9, semantics="visits")
 
@@ -347,21 +352,48 @@ def test_semantics_must_fit_the_data() -> None:
 def test_split_cuts_without_new_starts() -> None:
     logs = logged(steps=50)
     parts = logs.split(3)
-    assert len(parts) == len(logs)
+    assert parts.num_transitions == logs.num_transitions
     np.testing.assert_array_equal(parts.is_initial, logs.is_initial)
     np.testing.assert_array_equal(parts.terminated, logs.terminated)
     assert np.bincount(parts.trajectory).max() == 3
     last = np.append(np.diff(parts.trajectory) > 0, True)
     np.testing.assert_array_equal(last, parts.terminated | parts.truncated)
-    chosen = parts.select(np.arange(parts.num_trajectories) == 4)
     rows = np.flatnonzero(parts.trajectory == 4)
-    np.testing.assert_array_equal(
-        chosen.block(np.arange(len(chosen))).s_tm1, logs.block(rows).s_tm1
+    np.testing.assert_array_equal(parts[4:5].states(), logs.states(rows))
+
+
+def test_logs_are_a_sequence_of_trajectories() -> None:
+    rewards = [[1.0, 2.0], [3.0], [4.0, 5.0, 6.0]]
+    logs = from_trajectories(
+        Trajectory(np.arange(len(given) + 1.0)[:, None] + 10 * k, [1] * len(given), given, k == 1)
+        for k, given in enumerate(rewards)
     )
+    assert (len(logs), logs.num_trajectories, logs.num_transitions) == (3, 3, 6)
+    assert [list(np.asarray(trajectory.rewards)) for trajectory in logs] == rewards
+    assert repr(logs) == (
+        "Logs(6 transitions in 3 trajectories, of which 1 terminated; 2 actions, μ unknown; states are "
+        "float64 arrays of shape (1,))"
+    )
+    last = logs[-1]
+    np.testing.assert_array_equal(last.states, [[20.0], [21.0], [22.0], [23.0]])
+    assert (last.terminated, last.mu, last.is_initial) == (False, None, True)
+    assert repr(last) == "Trajectory(3 transitions, cut off, sum of rewards 15)"
+    np.testing.assert_array_equal(logs[1].states, [[10.0]])  # After an end there is no state.
+    # Parts and parts of parts are Logs again, in the order asked for.
+    assert_same(logs[1:][[1, 0]], from_trajectories([logs[2], logs[1]], num_actions=2))
+    assert_same(logs[np.array([True, False, True])], logs[::2])
+    with pytest.raises(IndexError):
+        logs[3]
+    with pytest.raises(InputError, match="no trajectory is left"):
+        logs[3:]
+
+
+def test_whole_numbers_are_named_in_the_repr() -> None:
+    assert repr(logged()).endswith("; 2 actions, μ logged; states are whole numbers)")
 
 
 def test_mu_must_be_known() -> None:
-    logs = Logs(**{**vars(logged()), "mu": None})
+    logs = replace(logged(), mu=None)
     with pytest.raises(InputError, match="the data hold no μ"):
         estimate_ratio(logs, EPISODIC.pi, ratio_discount=0.9)
     by_policy = estimate_ratio(logs, EPISODIC.pi, ratio_discount=0.9, behavior=EPISODIC.mu)
@@ -381,22 +413,18 @@ def test_mu_must_be_known() -> None:
 def test_an_estimated_mu_is_near_the_true_one_and_warns(features: np.ndarray | None) -> None:
     logs = logged(steps=2000, streams=5)
     with pytest.warns(UserWarning, match="μ is estimated from the data: calibration error 0.0"):
-        found = estimate_behavior(logs, as_features(features, logs))
-    block = logs.block(np.arange(len(logs)))
-    truth = EPISODIC.mu[block.s_tm1, block.a_tm1]
-    assert found.logs.mu is not None
-    assert np.abs(found.logs.mu - truth).max() < 0.05
-    assert found.calibration is not None
-    assert found.calibration.error < 0.02
-    assert found.calibration.log_likelihood == pytest.approx(np.log(truth).mean(), abs=0.01)
-    assert len(found.calibration.plot().axes) == 1
+        found, calibration = estimate_behavior(logs, as_features(features, logs))
+    truth = EPISODIC.mu[logs.states(), logs.action]
+    assert np.abs(np.asarray(found.mu) - truth).max() < 0.05
+    assert calibration.error < 0.02
+    assert calibration.log_likelihood == pytest.approx(np.log(truth).mean(), abs=0.01)
+    assert len(calibration.plot().axes) == 1
 
 
-def test_an_action_does_not_vouch_for_itself() -> None:
+def test_an_action_is_no_evidence_for_its_own_probability() -> None:
     # Trajectory k alone takes action 1 in state k; the others never saw that state.
     states = np.arange(4)
     logs = from_arrays(states, [1, 1, 1, 1], [0.0] * 4, states, [True] * 4, num_actions=2)
     with pytest.warns(UserWarning, match="μ is estimated"):
-        found = with_behavior(logs, Tabular(4), "estimate", folds=4)
-    assert found.logs.mu is not None
-    np.testing.assert_allclose(found.logs.mu, 0.5)
+        found, _ = estimate_behavior(logs, Tabular(4), folds=4)
+    np.testing.assert_allclose(np.asarray(found.mu), 0.5)

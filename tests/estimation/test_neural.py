@@ -50,7 +50,7 @@ def test_the_network_finds_the_exact_ratio_of_a_chain(
     assert error_of(estimate, problem, ratio_discount) < 0.1
 
 
-def test_and_of_episodes() -> None:
+def test_the_network_finds_the_exact_ratio_of_episodes() -> None:
     problem = random_walk()
     logs = simulate_logs(problem.mdp, problem.mu, 400, 60, np.random.default_rng(1))
     estimate = estimate_ratio(
@@ -60,8 +60,8 @@ def test_and_of_episodes() -> None:
     assert error_of(estimate, problem, 0.9) < 0.1
 
 
-def test_negative_outputs_count_as_they_are_in_targets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where they are clipped, the fit adds mass (B6); the estimate itself is never negative."""
+def test_targets_do_not_clip_negative_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clipped target would add mass to the fit (B6); the estimate itself is never negative."""
     seen: list[RatioLearner] = []
 
     def learner_of(*parts: Any, **options: Any) -> RatioLearner:
@@ -105,8 +105,8 @@ def test_saved_networks_are_read_without_torch(tmp_path: Path) -> None:
     assert float(done.stdout) == pytest.approx(estimate.ratio(np.arange(4)).sum())
 
 
-def test_windows_are_the_steps_of_their_record() -> None:
-    """Two episodes, of 3 and 2 steps; states are numbered through, so windows can be read off."""
+def test_windows_hold_the_steps_that_led_to_a_state() -> None:
+    """Two episodes of 3 and 2 steps, in which no state occurs twice, so that windows can be read off."""
     problem = RatioProblem(
         Experience.of(
             from_arrays(
@@ -135,12 +135,12 @@ def test_windows_are_the_steps_of_their_record() -> None:
     np.testing.assert_allclose(windows.rho[-1][[1, 2, 3, 5]], 1.5)
 
 
-def test_bad_options_are_one_sentence() -> None:
+def test_bad_options_are_refused() -> None:
     problem = line_chain(4)
     logs = simulate_logs(problem.mdp, problem.mu, 5, 4, np.random.default_rng(0))
     for options, message in (
         ({"num_updates": 0}, "num_updates must be at least 1"),
-        ({"head": "cubic"}, "head linear or softplus"),
+        ({"head": "cubic"}, "head must be linear or softplus"),
         ({"num_steps": 50}, "no record is as long as num_steps = 50"),
     ):
         with pytest.raises(InputError, match=message):

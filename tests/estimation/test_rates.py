@@ -39,7 +39,7 @@ def logs_of(problem: Problem, size: int, seed: int) -> Logs:
     logs = simulate_logs(problem.mdp, problem.mu, LONGEST, count, rng)
     first = np.zeros(logs.num_trajectories, dtype=bool)
     first[logs.trajectory[::LONGEST]] = True
-    return logs.select(first)
+    return logs[first]
 
 
 def slope(errors: list[float]) -> float:
@@ -102,7 +102,7 @@ def test_short_records_do_not_bias_what_counts_sources() -> None:
 @pytest.mark.parametrize("objective", ["discounted", "average"])
 @pytest.mark.parametrize("name", [name for name in ESTIMATORS if name not in ("behavior", "wis")])
 def test_values_converge(name: str, objective: str) -> None:
-    if objective not in ESTIMATORS[name].needs:
+    if objective not in ESTIMATORS[name].objectives:
         return
     estimand = Estimand("average" if objective == "average" else "discounted", 0.9)
     truth = true_average(EPISODIC) if estimand.is_average else true_value(EPISODIC, 0.9)

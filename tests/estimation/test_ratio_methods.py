@@ -134,13 +134,13 @@ def test_td_is_the_learner_of_the_table(
         normalize=semantics == "continuing" and ratio_discount == 1.0,
     )  # fmt: skip
     state = learner.init(1)
-    block = logs.block(np.arange(len(logs)))
-    for i in range(len(logs)):
-        s, a, t = block.s_tm1[i : i + 1], block.a_tm1[i : i + 1], block.s_t[i : i + 1]
-        if semantics == "visits" and block.is_initial_tm1[i]:
+    states, next_states = logs.states(), logs.next_states()
+    for i in range(logs.num_transitions):
+        s, a, t = states[i : i + 1], logs.action[i : i + 1], next_states[i : i + 1]
+        if semantics == "visits" and logs.is_initial[i]:
             state.window.clear()
             learner.step(state, Transition(s, a, np.zeros(1), s, np.array([True])))
-        if not block.terminated_t[i]:
+        if not logs.terminated[i]:
             learner.step(state, Transition(s, a, np.zeros(1), t, np.array([False])))
     size = problem.mdp.num_states
     np.testing.assert_allclose(estimate.ratio(np.arange(size)), state.c[0], atol=1e-12)
@@ -363,6 +363,6 @@ def test_td_draws_trajectories_by_weight() -> None:
     only[0] = size
     one = replace(experience, logs=logs, weights=only, _kept=[])
     found = fit_td(RatioProblem(one, 0.9, "visits"), seed=1)
-    seen = np.unique(logs.block(np.flatnonzero(logs.trajectory == 0)).s_tm1)
+    seen = np.unique(logs[:1].states())
     others = np.setdiff1d(np.arange(5), seen)
     np.testing.assert_array_equal(found.at(others), 1.0)

@@ -55,10 +55,10 @@ def test_a_running_episode_is_bootstrapped_from_its_newest_row(
     assert ours.discount_t[-1] == pytest.approx(0.9)
     np.testing.assert_array_equal(ours.s_t[-1], toy_store.states(np.array([rows - 1]))[0])
     logs, whole = as_logs(running), as_logs(toy_store)
-    assert len(logs) == len(ids) - 1
+    assert logs.num_transitions == len(ids) - 1
     assert logs.truncated[-1]
-    np.testing.assert_array_equal(logs.reward, whole.reward[: len(logs)])
-    np.testing.assert_array_equal(logs.trajectory, whole.trajectory[: len(logs)])
+    np.testing.assert_array_equal(logs.reward, whole.reward[: logs.num_transitions])
+    np.testing.assert_array_equal(logs.trajectory, whole.trajectory[: logs.num_transitions])
 
 
 def test_rewards_are_left_alone_where_the_clip_is_zero(toy_store: Store) -> None:

@@ -27,28 +27,28 @@ class Ratio:
     """The dataset's folder, or minari:NAME."""
 
     policy: str
-    """Target policy: uniform | file:P.npy | run:DIR,epsilon=E | module:function."""
+    """Target policy π: uniform | file:P.npy | run:DIR,epsilon=E | module:function."""
 
     out: Path
-    """Folder for estimate.json and estimate.npz, which RatioEstimate.load reads, and ratio.png."""
+    """Folder for the results: estimate.json and estimate.npz, which RatioEstimate.load reads, and ratio.png."""
 
     ratio_discount: float = 0.99
-    """γ̂: how far back in time the correction reaches, 1/(1 - γ̂) steps; 1 is d_π/d_μ itself."""
+    """The ratio's discount γ̂: the correction reaches back about 1/(1 - γ̂) steps; 1 gives d_π/d_μ itself."""
 
     method: str | None = None
     """empirical | td | least-squares | semi-gradient | simplex | neural; by default empirical on tables, least-squares on features."""
 
     semantics: Literal["continuing", "visits", "restart"] | None = None
-    """How episodes count; by default visits where one terminated, else continuing."""
+    """How episodes count; by default visits if an episode terminated, else continuing."""
 
     features: str = "auto"
-    """auto: a table where states are numbers or one-hot vectors, else 1 and the standardized observation; fourier:K: 1 and K random waves of it; module:function: your own."""
+    """auto: a table if states are whole numbers or one-hot vectors, else a constant and the standardized observation; fourier:K: K random Fourier features; module:function: your own."""
 
     behavior: str | None = None
-    """μ(a|s) in place of the logged one: a policy by name, or 'estimate'."""
+    """Behavior policy μ to use instead of the logged probabilities: a policy's name, or 'estimate'."""
 
     def run(self) -> None:
-        """Estimates, says whether to believe it, and where it is."""
+        """Writes the estimate and prints its diagnostics."""
         from covshift.estimation import as_logs, estimate_ratio
         from covshift.estimation.neural import NUM_UPDATES
 
@@ -56,7 +56,7 @@ class Ratio:
         with ExitStack() as stack:
             options: dict[str, Any] = {}
             if self.method == "neural":
-                fits = min(2, logs.num_trajectories)  # The second is for the held-out residual.
+                fits = min(2, len(logs))  # The second one is for the held-out residual.
                 options["progress"] = stack.enter_context(_counter("updates", fits * NUM_UPDATES))
             estimate = estimate_ratio(
                 logs,
@@ -86,40 +86,40 @@ class Value:
     """The dataset's folder, or minari:NAME."""
 
     policy: str
-    """Policy to evaluate: uniform | file:P.npy | run:DIR,epsilon=E | module:function."""
+    """Policy π to evaluate: uniform | file:P.npy | run:DIR,epsilon=E | module:function."""
 
     out: Path | None = None
     """Folder for values.csv, values.json and values.png; by default nothing is written."""
 
     estimators: tuple[str, ...] = ()
-    """mis | mis-sn | dr | fqe | pdis | wis | wpdis | dualdice | gendice | gradientdice | mwl | behavior; by default all that can answer."""
+    """mis | mis-sn | dr | fqe | pdis | wis | wpdis | dualdice | gendice | gradientdice | mwl | behavior; by default all that can answer for the objective."""
 
     objective: Literal["discounted", "average"] = "discounted"
-    """discounted: E[Σ γᵗ r] from the initial states; average: reward a step in the long run."""
+    """discounted: E[Σ γᵗ r] from the initial states; average: mean reward per step in the long run."""
 
     discount: float = 0.99
-    """γ of the discounted value; 1 is the return of an episode."""
+    """γ of the discounted value; 1 gives the return of an episode."""
 
     ratio_discount: float = 1.0
-    """γ̂ of the estimators with a ratio, for the average reward."""
+    """γ̂ of the ratio, for estimators of the average reward that use one."""
 
     features: str = "auto"
     """auto | fourier:K | module:function, as in covshift estimate ratio."""
 
     behavior: str | None = None
-    """μ(a|s) in place of the logged one: a policy by name, or 'estimate'."""
+    """Behavior policy μ to use instead of the logged probabilities: a policy's name, or 'estimate'."""
 
     interval: float = 0.95
-    """Level of the intervals."""
+    """Confidence level of the intervals."""
 
     replicates: int = 200
-    """Bootstrap replicates over trajectories."""
+    """Number of bootstrap replicates over trajectories."""
 
     seed: int = 0
     """Seed of the bootstrap."""
 
     def run(self) -> None:
-        """Prints a line an estimator; says why some could not answer."""
+        """Prints one line per estimator, and why some could not answer."""
         from covshift.estimation import as_logs, compare_estimators
         from covshift.estimation.estimators import estimators_of
 
@@ -133,7 +133,7 @@ class Value:
             found = compare_estimators(
                 logs,
                 self.policy,
-                estimators=self.estimators or None,
+                estimators=names,
                 objective=self.objective,
                 discount=self.discount,
                 ratio_discount=self.ratio_discount,
@@ -174,12 +174,12 @@ class Estimate:
     ]
 
     def run(self) -> None:
-        """Does what was asked."""
+        """Runs the subcommand."""
         self.action.run()
 
 
 def _counter(label: str, total: int) -> AbstractContextManager[Callable[[int], None]]:
-    """Progress beside the results, which alone go to the standard output."""
+    """Shows progress on the standard error, so that the standard output holds only results."""
     from rich.console import Console
 
     from covshift.progress import counter
@@ -188,7 +188,7 @@ def _counter(label: str, total: int) -> AbstractContextManager[Callable[[int], N
 
 
 def _features(text: str, logs: Logs) -> Any:
-    """The features that a name stands for."""
+    """The features that an option's text names."""
     import numpy as np
 
     from covshift.data.policies import import_function

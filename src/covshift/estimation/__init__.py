@@ -1,13 +1,13 @@
 """Ratios and policy values from logged data, with intervals and diagnostics."""
 
-from covshift.estimation.arrays import Trajectory, from_arrays, from_trajectories
+from covshift.estimation.arrays import from_arrays, from_trajectories
 from covshift.estimation.comparison import Comparison, ValueEstimate
 from covshift.estimation.estimators import ESTIMATORS
 from covshift.estimation.features import RandomFourier, Tabular
 from covshift.estimation.fitting import METHODS, register_method
 from covshift.estimation.frames import from_frame
 from covshift.estimation.inputs import as_logs, from_minari, from_store, simulate_logs
-from covshift.estimation.logs import Logs
+from covshift.estimation.logs import Logs, Trajectory
 from covshift.estimation.ratio import RatioEstimate, estimate_ratio
 from covshift.estimation.values import compare_estimators, evaluate_policy
 

@@ -1,38 +1,18 @@
 """Logs from NumPy arrays and from trajectories.
 
-Nothing is dropped silently: what cannot be used is an `InputError` with the count of rows.
+Unusable rows are reported in one `InputError` with their number; none is dropped silently.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from covshift.errors import InputError
-from covshift.estimation.logs import ArrayStates, Logs
-
-
-class Trajectory(NamedTuple):
-    """One trajectory of T steps.
-
-    Attributes:
-        states: T + 1 of them, or T if the episode terminated.
-        actions: T.
-        rewards: T, each received after the action.
-        terminated: whether the episode ended; else the record was cut off.
-        mu: T probabilities of the actions taken, where they are known.
-        is_initial: whether the first state is a draw of d₀.
-    """
-
-    states: ArrayLike
-    actions: ArrayLike
-    rewards: ArrayLike
-    terminated: bool
-    mu: ArrayLike | None = None
-    is_initial: bool = True
+from covshift.estimation.logs import Logs, Trajectory, check_finite
 
 
 def from_arrays(
@@ -48,20 +28,21 @@ def from_arrays(
     is_initial: ArrayLike | None = None,
     num_actions: int | None = None,
 ) -> Logs:
-    """Transitions from arrays with an entry each, trajectory after trajectory, in the order of time.
+    """Logs from arrays with one entry per transition, trajectory after trajectory, in the order of time.
 
     Args:
-        states: s, numbers or arrays.
-        actions: whole numbers.
-        rewards: received after the action.
-        next_states: s'; anything where the episode terminated.
-        terminated: whether it did.
-        trajectory: any label that is the same for the transitions of one trajectory; by default a
-            trajectory ends where one terminated or was truncated.
-        mu: μ(a|s) of the action.
-        truncated: whether the record was cut off there.
-        is_initial: whether s is a draw of d₀; by default the first state of each trajectory.
-        num_actions: by default one more than the largest.
+        states: the states before, as numbers or arrays.
+        actions: whole numbers from 0.
+        rewards: rewards received after the actions.
+        next_states: the states after; any value where the episode terminated.
+        terminated: whether the episode ended with the transition.
+        trajectory: any label that the transitions of one trajectory share; by default a trajectory ends where
+            `terminated` or `truncated` says so.
+        mu: the probability μ(a|s) of each action taken.
+        truncated: whether the record was cut off after the transition.
+        is_initial: whether the state before is a draw from the start distribution d₀; by default the first
+            state of each trajectory is.
+        num_actions: number of actions; by default one more than the largest in the data.
     """
     s_tm1, s_t = np.asarray(states), np.asarray(next_states)
     size = len(s_tm1) if s_tm1.ndim else 0
@@ -69,19 +50,21 @@ def from_arrays(
         raise InputError(f"next_states has shape {s_t.shape}, but states has {s_tm1.shape}")
     action = _whole_numbers("actions", actions)
     ended = as_flags("terminated", terminated, size)
-    cut = (
-        np.zeros(size, dtype=bool) if truncated is None else as_flags("truncated", truncated, size)
+    cut = as_flags(
+        "truncated", np.zeros(size, dtype=bool) if truncated is None else truncated, size
     )
     if len(action) != size:
         raise InputError(f"actions has {len(action)} entries, but states has {size}")
     if size == 0:
         raise InputError("the data hold no transition")
-    labels = None if trajectory is None else np.asarray(trajectory)
-    number = number_trajectories(labels, ended | cut)
+    number = number_trajectories(
+        None if trajectory is None else np.asarray(trajectory), ended | cut
+    )
     last = np.append(np.diff(number) > 0, True)
     first = np.append(True, last[:-1])
     return Logs(
-        ArrayStates(s_tm1, s_t),
+        s_tm1.__getitem__,
+        s_t.__getitem__,
         action,
         None if mu is None else np.asarray(mu, dtype=np.float64),
         as_numbers("rewards", rewards),
@@ -96,38 +79,36 @@ def from_arrays(
 def from_trajectories(
     trajectories: Iterable[Trajectory], *, num_actions: int | None = None
 ) -> Logs:
-    """Transitions from trajectories, one after the other."""
+    """Logs from trajectories, in the order given."""
     parts: list[dict[str, NDArray[Any]]] = []
-    with_mu = 0
     for number, given in enumerate(trajectories):
         trajectory = Trajectory(*given)
         states, actions = np.asarray(trajectory.states), np.asarray(trajectory.actions)
-        steps = len(actions)
-        if trajectory.terminated and len(states) == steps:
+        steps = np.arange(len(actions))
+        if trajectory.terminated and len(states) == len(actions):
             states = np.concatenate([states, states[-1:]])
-        if steps == 0 or len(states) != steps + 1:
+        if len(steps) == 0 or len(states) != len(steps) + 1:
             raise InputError(
-                f"trajectory {number} has {len(states)} states for {steps} actions, but {steps + 1} are "
-                "needed"
+                f"trajectory {number} has {len(states)} states for {len(steps)} actions, but "
+                f"{len(steps) + 1} are needed"
             )
-        with_mu += trajectory.mu is not None
-        last = np.arange(steps) == steps - 1
-        parts.append(
-            {
-                "states": states[:-1],
-                "actions": actions,
-                "rewards": np.asarray(trajectory.rewards, dtype=np.float64),
-                "next_states": states[1:],
-                "terminated": last & bool(trajectory.terminated),
-                "trajectory": np.full(steps, number),
-                "is_initial": (np.arange(steps) == 0) & bool(trajectory.is_initial),
-            }
-            | ({} if trajectory.mu is None else {"mu": np.asarray(trajectory.mu, dtype=float)})
-        )
+        part = {
+            "states": states[:-1],
+            "actions": actions,
+            "rewards": np.asarray(trajectory.rewards, dtype=np.float64),
+            "next_states": states[1:],
+            "terminated": (steps == steps[-1]) & bool(trajectory.terminated),
+            "trajectory": np.full(len(steps), number),
+            "is_initial": (steps == 0) & bool(trajectory.is_initial),
+        }
+        if trajectory.mu is not None:
+            part["mu"] = np.asarray(trajectory.mu, dtype=np.float64)
+        parts.append(part)
     if not parts:
         raise InputError("the data hold no transition")
-    if 0 < with_mu < len(parts):
-        raise InputError(f"{len(parts) - with_mu} of {len(parts)} trajectories have no mu")
+    without_mu = sum("mu" not in part for part in parts)
+    if 0 < without_mu < len(parts):
+        raise InputError(f"{without_mu} of {len(parts)} trajectories have no mu")
     return from_arrays(
         **{name: np.concatenate([part[name] for part in parts]) for name in parts[0]},
         num_actions=num_actions,
@@ -135,34 +116,32 @@ def from_trajectories(
 
 
 def number_trajectories(labels: NDArray[Any] | None, ends: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """0, 1, … in the order of the data; without labels a trajectory ends where `ends` says."""
+    """Each row's trajectory as 0, 1, …, by its label; without labels a trajectory stops at each of `ends`."""
     if labels is None:
         return np.concatenate([[0], np.cumsum(ends[:-1])]).astype(np.int64)
     if labels.shape != ends.shape:
         raise InputError(f"trajectory has shape {labels.shape}, but {ends.shape} is needed")
     changes = np.append(True, labels[1:] != labels[:-1])
-    again = int(changes.sum()) - len(np.unique(labels[changes]))
-    if again:
+    scattered = int(changes.sum()) - len(np.unique(labels[changes]))
+    if scattered:
         raise InputError(
-            f"the rows of {again} trajectories are not together; sort by trajectory and time"
+            f"the rows of {scattered} trajectories are not together; sort by trajectory and time"
         )
     return np.asarray(np.cumsum(changes) - 1, dtype=np.int64)
 
 
 def as_numbers(name: str, values: ArrayLike) -> NDArray[np.float64]:
-    """Floats, finite but for rewards, which `Logs` checks itself."""
+    """Finite floats."""
     try:
         numbers = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(f"{name} must hold numbers: {error}") from error
-    if name != "rewards" and not np.isfinite(numbers).all():
-        bad = int((~np.isfinite(numbers)).sum())
-        raise InputError(f"{bad} of {numbers.size} entries of {name} are not finite numbers")
+    check_finite(name, numbers)
     return numbers
 
 
 def as_flags(name: str, values: ArrayLike, size: int) -> NDArray[np.bool_]:
-    """Booleans, of which each must be one."""
+    """`size` booleans, given as such or as 0 and 1; a missing value is refused."""
     flags = np.asarray(values)
     if flags.shape != (size,):
         raise InputError(f"{name} has shape {flags.shape}, but ({size},) is needed")
@@ -179,14 +158,13 @@ def as_flags(name: str, values: ArrayLike, size: int) -> NDArray[np.bool_]:
 def _whole_numbers(name: str, values: ArrayLike) -> NDArray[np.int64]:
     numbers = np.asarray(values)
     if numbers.dtype.kind not in "iu":
-        as_float = as_numbers(name, numbers)
-        bad = as_float != np.round(as_float)
+        numbers = as_numbers(name, numbers)
+        bad = numbers != np.round(numbers)
         if bad.any():
             raise InputError(
-                f"{int(bad.sum())} of {len(bad)} entries of {name} are no whole numbers, the first is "
-                f"{as_float[bad][0]}"
+                f"{int(bad.sum())} of {len(bad)} entries of {name} are not whole numbers, the first is "
+                f"{numbers[bad][0]}"
             )
-        numbers = as_float.astype(np.int64)
     if numbers.ndim != 1:
         raise InputError(f"{name} has shape {numbers.shape}, but one axis is needed")
     return numbers.astype(np.int64)

@@ -1,10 +1,10 @@
-"""The behavior policy where it was not logged: given, or estimated from the data themselves."""
+"""The behavior policy μ where it was not logged: given, or estimated from the data themselves."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, final
 
 import numpy as np
@@ -15,27 +15,30 @@ from numpy.typing import NDArray
 
 from covshift.errors import InputError
 from covshift.estimation.features import Features
-from covshift.estimation.logs import Logs, check_mu
+from covshift.estimation.logs import Logs
 from covshift.estimation.policies import PolicyLike, as_policy
 from covshift.validation import Dense, Vector
 
-Predict: TypeAlias = Callable[[NDArray[Any]], Dense]
-"""From features, or state numbers, to probabilities of actions."""
+BehaviorLike: TypeAlias = PolicyLike | NDArray[np.float64] | None
+"""None for the logged μ; a policy; one probability per transition; or 'estimate'."""
 
-_ROWS = 200_000
-"""Transitions that a logistic regression is fitted to at most, evenly spread over the data."""
+Predict: TypeAlias = Callable[[NDArray[Any]], Dense]
+"""From features or state numbers to the probabilities of all actions."""
+
+_MOST_ROWS = 200_000
+"""The most transitions, evenly spread over the data, that a logistic regression is fitted to."""
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """Estimated probabilities against what was done, in bins of the estimate.
+    """Estimated probabilities beside what was done, in bins of the estimate.
 
     Attributes:
-        predicted: mean estimate of each bin.
-        observed: share of the bin's action-state pairs in which the action was taken.
-        count: pairs in each bin.
-        log_likelihood: mean log μ̂(a|s) of the actions taken, each from the folds that did not see it.
+        predicted: the mean estimate of each bin.
+        observed: the share of the bin's state-action pairs in which the action was taken.
+        count: the number of pairs in each bin.
+        log_likelihood: mean log μ̂(a|s) of the actions taken, each by a fit that did not see it.
     """
 
     predicted: Vector
@@ -60,33 +63,16 @@ class Calibration:
         return figure
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class Behavior:
-    """Logs with μ(a|s) of every action, and the calibration if it was estimated."""
-
-    logs: Logs
-    calibration: Calibration | None = None
-
-
 def with_behavior(
-    logs: Logs,
-    features: Features,
-    behavior: PolicyLike | NDArray[np.float64] | None,
-    *,
-    folds: int = 5,
-    smoothing: float = 1.0,
-) -> Behavior:
-    """Logs in which every action has its μ(a|s).
+    logs: Logs, features: Features, behavior: BehaviorLike
+) -> tuple[Logs, Calibration | None]:
+    """Logs with μ(a|s) of every action, and how well μ is calibrated if it was estimated.
 
     Args:
         logs: the data.
-        features: what an estimate may use of the states.
-        behavior: None takes what was logged; 'estimate' fits it; a policy or one probability a transition
+        features: what an estimate of μ may know about the states.
+        behavior: None takes the logged μ; 'estimate' fits it; a policy, or one probability per transition,
             gives it.
-        folds: parts of the trajectories; each is predicted from the others.
-        smoothing: of the estimate: pseudo-counts of each action in a table, the weight of ½‖w‖² in a
-            logistic regression.
     """
     if behavior is None:
         if logs.mu is None:
@@ -94,68 +80,77 @@ def with_behavior(
                 "the data hold no μ(a|s): add it as `mu`, give the policy that took the actions as "
                 "`behavior`, or say behavior='estimate'"
             )
-        return Behavior(logs)
+        return logs, None
     if isinstance(behavior, str) and behavior == "estimate":
-        return estimate_behavior(logs, features, folds=folds, smoothing=smoothing)
+        return estimate_behavior(logs, features)
     if isinstance(behavior, np.ndarray) and behavior.ndim == 1:
-        if len(behavior) != len(logs):
-            raise InputError(f"behavior has {len(behavior)} entries, but {len(logs)} are needed")
-        return Behavior(logs.with_mu(behavior.astype(np.float64)))
+        if len(behavior) != logs.num_transitions:
+            raise InputError(
+                f"behavior has {len(behavior)} entries, but {logs.num_transitions} are needed"
+            )
+        return replace(logs, mu=behavior.astype(np.float64)), None
     policy = as_policy(behavior, logs.num_actions)
     parts = [
-        policy.probabilities(block.s_tm1)[np.arange(len(block.a_tm1)), block.a_tm1]
-        for block in logs.blocks()
+        policy.probabilities(logs.states(rows))[np.arange(len(rows)), logs.action[rows]]
+        for rows in logs.blocks()
     ]
-    mu = np.concatenate(parts)
-    check_mu(mu)
-    return Behavior(logs.with_mu(mu))
+    return replace(logs, mu=np.concatenate(parts)), None
 
 
 def estimate_behavior(
     logs: Logs, features: Features, *, folds: int = 5, smoothing: float = 1.0
-) -> Behavior:
-    """μ̂(a|s) by counts in a table, or by multinomial logistic regression on features.
+) -> tuple[Logs, Calibration]:
+    """Estimates μ by counts in a table, or by multinomial logistic regression on features.
 
-    Each trajectory is predicted from a fit to the other folds, so that an action does not vouch for itself.
-    An estimated μ makes ratios and values as uncertain as itself, which the warning says.
+    Each trajectory is predicted by a fit to the other folds, so that no action is evidence for its own
+    probability. Ratios and values inherit the uncertainty of an estimated μ, and a warning says how well it
+    fits.
+
+    Args:
+        logs: the data, with or without μ.
+        features: features of the states.
+        folds: number of parts that the trajectories are divided into.
+        smoothing: in a table, the count that every action starts with; in a logistic regression, the weight of
+            the penalty ½‖w‖².
     """
-    count = min(folds, logs.num_trajectories)
+    count = min(folds, len(logs))
     if count < 2:
         raise InputError(
             "one trajectory cannot be split to estimate μ: give `behavior`, or `split` it"
         )
-    fold = np.arange(logs.num_trajectories) % count
-    every = np.empty((len(logs), logs.num_actions))
+    fold = np.arange(len(logs)) % count
+    every = np.empty((logs.num_transitions, logs.num_actions))
     for held_out in range(count):
-        test = fold[logs.trajectory] == held_out
-        train = logs.select(fold != held_out)
         fit = _fit_counts if features.is_tabular else _fit_logistic
-        predict = fit(train, features, smoothing)
-        rows = np.flatnonzero(test)
+        predict = fit(logs[fold != held_out], features, smoothing)
+        rows = np.flatnonzero(fold[logs.trajectory] == held_out)
         for part in np.array_split(rows, -(-len(rows) // (1 << 18))):
-            every[part] = predict(features(logs.block(part).s_tm1))
-    mu = every[np.arange(len(logs)), logs.action]
-    calibration = _calibrate(every, logs.action.astype(np.int64), mu)
+            every[part] = predict(features(logs.states(part)))
+    taken = logs.action.astype(np.int64)
+    mu = every[np.arange(len(taken)), taken]
+    calibration = _calibrate(every, taken, mu)
     warnings.warn(
         f"μ is estimated from the data: calibration error {calibration.error:.3f}, mean log-likelihood "
         f"{calibration.log_likelihood:.3f}; look at `calibration.plot()`",
         stacklevel=2,
     )
-    return Behavior(logs.with_mu(mu), calibration)
+    return replace(logs, mu=mu), calibration
 
 
 def _fit_counts(logs: Logs, features: Features, smoothing: float) -> Predict:
     counts = np.full((features.size, logs.num_actions), smoothing)
-    for block in logs.blocks():
-        np.add.at(counts, (features(block.s_tm1), block.a_tm1), 1.0)
+    for rows in logs.blocks():
+        np.add.at(counts, (features(logs.states(rows)), logs.action[rows]), 1.0)
     table = counts / counts.sum(axis=1, keepdims=True)
     return lambda states: table[states]
 
 
 def _fit_logistic(logs: Logs, features: Features, smoothing: float) -> Predict:
-    rows = np.unique(np.linspace(0, len(logs) - 1, min(len(logs), _ROWS)).astype(np.int64))
-    block = logs.block(rows)
-    x, taken = features(block.s_tm1), block.a_tm1
+    # scikit-learn's regression has no column for an action that a fold lacks, whose μ̂ would then be 0, and
+    # penalizes two actions twice as much as three.
+    size = logs.num_transitions
+    rows = np.unique(np.linspace(0, size - 1, min(size, _MOST_ROWS)).astype(np.int64))
+    x, taken = features(logs.states(rows)), logs.action[rows].astype(np.int64)
     shape = (x.shape[1], logs.num_actions)
     chosen = np.eye(logs.num_actions)[taken]
 

@@ -1,4 +1,4 @@
-"""Estimates of a value, one and several, as records, tables and pictures."""
+"""Estimates of a value as records, tables and pictures."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class ValueEstimate:
     """An estimated value with its interval.
 
     Attributes:
-        estimator: its name.
+        estimator: name of the estimator.
         value: the estimate.
-        low: lower end of the interval; NaN where none was asked for.
-        high: upper end.
-        level: of the interval.
-        estimand: what was asked.
-        replicates: the estimates of the bootstrap.
-        seconds: how long it took.
+        low: lower end of the interval; NaN if none was asked for.
+        high: upper end of the interval.
+        level: confidence level of the interval.
+        estimand: what was asked for.
+        replicates: the estimates from the bootstrap's replicates.
+        seconds: time the estimate took.
     """
 
     estimator: str
@@ -44,11 +44,11 @@ class ValueEstimate:
 
     @property
     def standard_error(self) -> float:
-        """Spread of the bootstrap."""
+        """Standard deviation of the bootstrap's replicates."""
         return float(self.replicates.std(ddof=1)) if len(self.replicates) > 1 else float("nan")
 
     def record(self) -> dict[str, Any]:
-        """As plain values."""
+        """The estimate as plain values, for tables and JSON."""
         return {
             "estimator": self.estimator,
             "objective": self.estimand.objective,
@@ -72,9 +72,9 @@ class Comparison:
     """Several estimates of one value, some of which may have failed.
 
     Attributes:
-        estimates: what came of each estimator that could answer.
-        failures: why the others could not, by name.
-        truth: the true value, where it is known.
+        estimates: one for each estimator that could answer.
+        failures: by name, why the others could not.
+        truth: the true value, if it is known.
     """
 
     estimates: list[ValueEstimate]
@@ -88,7 +88,7 @@ class Comparison:
         raise InputError(self.failures.get(name, f"'{name}' was not among the estimators"))
 
     def plot(self) -> Figure:
-        """A row an estimator: its estimate, its interval, and the true value where it is known."""
+        """Draws one row per estimator: its estimate, its interval, and the true value if it is known."""
         with house_style():
             height = 1.2 + 0.32 * len(self.estimates)
             figure, (axes,) = panels(1, width=7.5, height=height)
@@ -108,18 +108,18 @@ class Comparison:
         return figure
 
     def write_csv(self, path: Path | str) -> Path:
-        """A line an estimator."""
-        place = Path(path)
+        """Writes one line per estimator."""
+        path = Path(path)
         rows = [estimate.record() for estimate in self.estimates]
-        with place.open("w", newline="", encoding="utf-8") as file:
+        with path.open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, fieldnames=[*rows[0], "truth"] if rows else ["truth"])
             writer.writeheader()
             writer.writerows(row | {"truth": self.truth} for row in rows)
-        return place
+        return path
 
 
 def _limits(comparison: Comparison) -> tuple[float, float]:
-    """Of the axis: an estimator gone wild may leave it, so that the others can be told apart."""
+    """Limits of the axis; an outlier may lie outside, so that the other estimates can be told apart."""
     ends = [
         end
         for estimate in comparison.estimates

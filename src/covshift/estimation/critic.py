@@ -10,12 +10,7 @@ import numpy as np
 from covshift.estimation.estimand import Estimand
 from covshift.estimation.experience import Experience, Sample
 from covshift.estimation.model import EmpiricalModel
-from covshift.estimation.moments import (
-    PairMoments,
-    expected_features,
-    pair_features,
-    solve,
-)
+from covshift.estimation.moments import PairMoments, expected_features, pair_features, solve
 from covshift.theory.chain import as_dense
 from covshift.validation import Vector
 
@@ -26,9 +21,9 @@ class Critic:
     """Q̂(s, a) = ψ(s, a)ᵀθ.
 
     Attributes:
-        theta: weights of ψ, feature by feature then action by action.
-        gain: ĝ of the average reward; 0 for a discounted value.
-        value: the answer: E_{d₀}[V̂], or ĝ.
+        theta: weights of ψ, ordered by feature, then by action.
+        gain: the average reward ĝ; 0 for a discounted value.
+        value: the answer, which is E_{d₀}[V̂] or ĝ.
         restart_value: V̂ of what follows an episode's end: 0, or E_{d₀}[V̂] under `restart`.
     """
 
@@ -37,20 +32,20 @@ class Critic:
     value: float
     restart_value: float = 0.0
 
-    def values(self, experience: Experience, sample: Sample) -> tuple[Vector, Vector, Vector]:
-        """Q̂(s, a), V̂(s) and V̂(s') of each transition."""
-        psi, psi_bar = pair_features(experience, sample)
+    def values(self, experience: Experience, sample: Sample) -> tuple[Vector, Vector]:
+        """Q̂(s, a) and V̂(s') of each transition."""
+        psi, _ = pair_features(experience, sample)
         after = expected_features(experience, sample.x_t, sample.pi_t)
         v_t = np.where(sample.terminated_t, self.restart_value, after @ self.theta)
-        return psi @ self.theta, psi_bar @ self.theta, v_t
+        return psi @ self.theta, v_t
 
 
 def fit_critic(experience: Experience, estimand: Estimand) -> Critic:
-    """Q̂ with Q̂(s, a) = r + γ Σ_b π(b|s') Q̂(s', b) on average over the data, as far as features allow.
+    """Fits Q̂ so that Q̂(s, a) = r + γ Σ_b π(b|s') Q̂(s', b) on average over the data, as far as features allow.
 
-    On a table this is the value of the empirical model. On features it is LSTDQ, the point at which fitted
-    Q iteration with least squares rests where it converges: Σ ψ (ψ - γψ̄')ᵀ θ = Σ ψ r. For the average reward
-    Q̂ is differential and 1 - γ is replaced by the unknown ĝ: Σ ψ [(ψ - ψ̄')ᵀθ + ĝ] = Σ ψ r.
+    On a table this is the value of the empirical model. On features it is LSTDQ, the fixed point of fitted
+    Q iteration with least squares: Σ ψ (ψ - γψ̄')ᵀ θ = Σ ψ r. For the average reward γ = 1, Q̂ is the differential
+    value, and ĝ is a further unknown: Σ ψ [(ψ - ψ̄')ᵀθ + ĝ] = Σ ψ r.
     """
     if experience.is_tabular:
         return _fit_table(experience, estimand)
@@ -63,7 +58,7 @@ def fit_critic(experience: Experience, estimand: Estimand) -> Critic:
     episodic = experience.logs.has_episodes
     moments = moments.restarted() if episodic else moments
     system = as_dense(moments.gram - moments.cross) / moments.count
-    # Q̂ is free up to a constant, so the smallest θ is asked for; its last entry is ĝ, which is not small.
+    # Q̂ is determined up to a constant, so the ridge picks a small θ; it spares the last entry, which is ĝ.
     bordered = np.column_stack([system, moments.total / moments.count])
     inner = bordered.T @ bordered + estimand.ridge * np.diag(np.append(np.ones(size), 0.0))
     found = np.linalg.lstsq(inner, bordered.T @ (moments.reward / moments.count))[0]
@@ -77,8 +72,7 @@ def _fit_table(experience: Experience, estimand: Estimand) -> Critic:
     if not estimand.is_average:
         v = model.value(estimand.discount)
         q = model.q_values(v, estimand.discount)
-        theta = _spread(experience, model, q, v)
-        return Critic(theta, 0.0, float(model.d_0 @ v))
+        return Critic(_spread(experience, model, q, v), 0.0, float(model.d_0 @ v))
     semantics = estimand.semantics(experience)
     chain = model.chain(semantics)
     d_pi = model.ratio(semantics, 1.0) * model.d_mu
@@ -94,6 +88,4 @@ def _fit_table(experience: Experience, estimand: Estimand) -> Critic:
 def _spread(experience: Experience, model: EmpiricalModel, q: Any, v: Vector) -> Vector:
     """θ of a table: Q̂ where the pair was seen, V̂ where only the state was, the mean V̂ elsewhere."""
     filled = np.where(model.pairs > 0, q, v[:, None])
-    every = np.full((experience.features.size, experience.num_actions), float(model.d_mu @ v))
-    every[model.states] = filled
-    return every.ravel()
+    return model.scatter(filled, experience.features.size, float(model.d_mu @ v)).ravel()

@@ -1,7 +1,8 @@
-"""What tells a ratio that can be believed from one that cannot."""
+"""Diagnostics that tell whether an estimated ratio can be trusted."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias, final
 
@@ -12,22 +13,19 @@ from covshift.estimation.experience import Experience
 from covshift.estimation.model import EmpiricalModel
 from covshift.estimation.moments import solve
 from covshift.estimation.problem import RatioFunction, RatioProblem
-from covshift.theory.bounds import mean_ratio_bounds
+from covshift.theory.bounds import mean_ratio_bounds, mean_ratio_is_possible
 from covshift.validation import Vector
 
 Flag: TypeAlias = Literal["ok", "collapsed", "diverged", "impossible"]
 
 COLLAPSED, DIVERGED = 0.2, 5.0
-"""Means of ĉ below and above which a ratio whose mean should be 1 is given up."""
-
-TOLERANCE = 0.1
-"""Share by which a mean of ĉ that counts visits may be outside of what policies have: samples are noisy."""
+"""Means below and above which a ratio whose mean should be 1 is flagged."""
 
 MOST_FEATURES = 4000
-"""Features beyond which no Gram matrix is made for the residual."""
+"""The largest number of features for which the residual's Gram matrix is computed."""
 
 LARGEST = 1e6
-"""A ratio beyond it has diverged, whatever its mean."""
+"""A larger ratio has diverged, whatever the mean."""
 
 
 @final
@@ -36,18 +34,18 @@ class Diagnostics:
     """Standard diagnostics of a ratio.
 
     Attributes:
-        transitions: in the data.
-        trajectories: in the data.
-        mean_ratio: E_μ[ĉ]; 1 but for the semantics `visits`.
+        transitions: number of transitions in the data.
+        trajectories: number of trajectories in the data.
+        mean_ratio: E_μ[ĉ], which should be 1 except in the semantics `visits`.
         max_ratio: the largest ĉ in the data.
-        ess_share: (Σ ĉ)²/(N Σ ĉ²), the share of the sample that is left after weighting by ĉ.
-        pair_ess_share: the same for the weights ĉρ of values.
-        unsupported_mass: share of data under which π takes actions that were never logged there; on
-            features 1 - E_μ[ρ], what the logged actions leave of π.
-        residual: ‖Π(Y_γ̂ĉ - ĉ)‖ on the data it was fitted to; 0 for the exact methods.
-        held_out_residual: the same on trajectories it was not fitted to; NaN with fewer than two.
-        flag: `collapsed` or `diverged` where ĉ is no ratio any more; `impossible` where visits are counted and no policy
-            has such an E_μ[c] (B6).
+        ess_share: (Σ ĉ)²/(N Σ ĉ²), the effective share of the N samples when they are weighted by ĉ.
+        pair_ess_share: the same for the weights ĉρ that values use.
+        unsupported_mass: share of the data in which π takes actions that were never logged there; on features
+            1 - E_μ[ρ], the part of π that the logged actions do not cover.
+        residual: ‖Π(Y_γ̂ĉ - ĉ)‖ on the data it was fitted to; 0 for exact methods.
+        held_out_residual: the same for a fit to other trajectories; NaN with fewer than two.
+        flag: `collapsed` or `diverged` if the mean is far from 1; `impossible` if visits are counted and no
+            policy can have this mean (B6, the bounds on E_μ[c]).
     """
 
     transitions: int
@@ -62,17 +60,25 @@ class Diagnostics:
     flag: Flag
 
     def record(self) -> dict[str, Any]:
-        """As plain values; NaN as None."""
+        """The fields as plain values for JSON; NaN becomes None."""
         return {
             name: None if isinstance(value, float) and not np.isfinite(value) else value
             for name, value in asdict(self).items()
         }
 
+    @classmethod
+    def of_record(cls, record: dict[str, Any]) -> Diagnostics:
+        """What `record` wrote."""
+        known: dict[str, Any] = {
+            name: math.nan if value is None else value for name, value in record.items()
+        }
+        return cls(**known)
+
 
 def diagnose(
     problem: RatioProblem, function: RatioFunction, held_out_residual: float
 ) -> Diagnostics:
-    """All of it in one pass more over the data."""
+    """Computes all diagnostics of a fitted ratio."""
     experience = problem.experience
     sums = np.zeros(7)
     largest = 0.0
@@ -85,8 +91,8 @@ def diagnose(
     count, total, squares, pair_total, pair_squares, rho_total, starts = sums.tolist()
     mean = total / count
     return Diagnostics(
+        experience.logs.num_transitions,
         len(experience.logs),
-        experience.logs.num_trajectories,
         mean,
         largest,
         _share(total, squares, count),
@@ -99,9 +105,9 @@ def diagnose(
 
 
 def projected_residual(problem: RatioProblem, function: RatioFunction) -> float:
-    """‖Π(Y_γ̂ĉ - ĉ)‖ in the norm of the data: how far the equation fails, as far as features can tell.
+    """‖Π(Y_γ̂ĉ - ĉ)‖ in the norm of the data: by how much the features see the ratio's equation violated.
 
-    NaN beyond `MOST_FEATURES`, such as for raw observations.
+    NaN for more than `MOST_FEATURES` features, such as raw observations.
     """
     experience, size = problem.experience, problem.experience.features.size
     if not experience.is_tabular and size > MOST_FEATURES:
@@ -133,7 +139,7 @@ def projected_residual(problem: RatioProblem, function: RatioFunction) -> float:
 
 
 def unsupported_mass(experience: Experience, mean_rho: float) -> float:
-    """Share of π that the logged actions do not cover."""
+    """The share of π that the logged actions do not cover."""
     if experience.is_tabular:
         return EmpiricalModel.of(experience).unsupported_mass
     return max(0.0, 1.0 - mean_rho)
@@ -144,8 +150,8 @@ def _flag(problem: RatioProblem, mean: float, largest: float, initial_share: flo
         return "diverged"
     if problem.has_mean_one:
         return "diverged" if mean > DIVERGED else "collapsed" if mean < COLLAPSED else "ok"
-    low, high = mean_ratio_bounds(problem.ratio_discount, initial_share, problem.discount)
-    return "ok" if (1.0 - TOLERANCE) * low <= mean <= (1.0 + TOLERANCE) * high else "impossible"
+    bounds = mean_ratio_bounds(problem.ratio_discount, initial_share, problem.discount)
+    return "ok" if mean_ratio_is_possible(mean, bounds) else "impossible"
 
 
 def _share(total: float, squares: float, count: float) -> float:

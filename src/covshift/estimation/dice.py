@@ -1,9 +1,9 @@
-"""Peers that learn w(s, a) = d_π(s, a)/d_μ(s, a) directly, in closed form for linear functions.
+"""Published estimators that learn w(s, a) = d_π(s, a)/d_μ(s, a), in closed form for linear functions.
 
-All solve the flow equation Σ w(s, a) [ψ(s, a) - γψ̄(s')] = Σ ψ̄(s₀) for w = ψᵀβ, where w is in the scale of
-visits for each initial state. With the same features for weights and test functions, a constant among
-them, and no ridge, all have the same solution, whose value is that of LSTDQ; they differ in the norm in
-which they fail where it has none, and in what they add to it.
+All solve the flow equation Σ w(s, a) [ψ(s, a) - γψ̄(s')] = Σ ψ̄(s₀) for w = ψᵀβ, where w counts visits per
+initial state. If weights and test functions share the same features, a constant among them, and there is no
+ridge, all have the same solution, whose value is that of LSTDQ. They differ in the norm that measures the
+error where there is no exact solution, and in the penalty they add.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from covshift.validation import Dense, Matrix, Vector
 _REWEIGHTINGS = 20
 
 MOST_PAIRS = 6000
-"""State-action features beyond which a dense solve is refused."""
+"""The largest number of state-action features for a dense solve."""
 
 
 class _Flow(NamedTuple):
-    """The flow equation Fβ = b over mean sums, the Gram matrix, and the mass condition mᵀβ = 1.
+    """The flow equation Fβ = b of mean sums, the Gram matrix, and the mass condition mᵀβ = 1.
 
-    A table has no ridge: a slowly mixing chain would feel any.
+    A table has no ridge, since even a tiny one biases the answer on a slowly mixing chain.
     """
 
     flow: Dense
@@ -61,17 +61,17 @@ def gradient_dice(experience: Experience, estimand: Estimand) -> float:
 
 
 def gen_dice(experience: Experience, estimand: Estimand) -> float:
-    """GenDICE (Zhang et al., 2020): the same in the norm of the weighted data, Σ τψψᵀ.
+    """GenDICE (Zhang et al., 2020): GradientDICE in the norm of the weighted data, Σ τψψᵀ.
 
-    Its χ² divergence weighs by the estimate itself: min_β ‖Fβ - b‖² in (Σ max(τ, 0) ψψᵀ)⁻¹, solved by weighing
-    anew until the answer stays; + (mᵀβ - 1)² + ridge ‖β‖².
+    Its χ² divergence weights the data by the estimate τ = ψᵀβ itself: min_β ‖Fβ - b‖² in the norm of
+    (Σ max(τ, 0) ψψᵀ)⁻¹, plus (mᵀβ - 1)² + ridge ‖β‖². The weights are recomputed until the answer stays the same.
     """
     parts = _flow(experience, estimand)
     beta = _regress(parts, _inverse_root(parts.gram))
     answer = _answer(parts, beta, estimand)
     for _ in range(_REWEIGHTINGS):
         gram = _weighted_gram(experience, parts, beta)
-        # A share of the plain Gram matrix keeps directions without weight.
+        # A share of the plain Gram matrix keeps directions that get no weight.
         beta = _regress(parts, _inverse_root(gram + 1e-3 * parts.gram))
         before, answer = answer, _answer(parts, beta, estimand)
         if abs(answer - before) <= 1e-6 * max(1.0, abs(answer)):
@@ -80,9 +80,9 @@ def gen_dice(experience: Experience, estimand: Estimand) -> float:
 
 
 def minimax_weights(experience: Experience, estimand: Estimand) -> float:
-    """MWL (Uehara et al., 2020), test functions ψᵀα with ‖α‖ ≤ 1: min_β ‖Fβ - b‖² + ridge ‖β‖².
+    """MWL (Uehara et al., 2020) with test functions ψᵀα, ‖α‖ ≤ 1: min_β ‖Fβ - b‖² + ridge ‖β‖².
 
-    The average reward asks for (mᵀβ - 1)² too, without which w = 0 would do.
+    For the average reward (mᵀβ - 1)² is added, since w = 0 would solve the rest.
     """
     parts = _flow(experience, estimand)
     beta = _regress(parts, None, with_mass=estimand.is_average)
@@ -114,13 +114,13 @@ def _flow(experience: Experience, estimand: Estimand) -> _Flow:
 
 
 def _answer(parts: _Flow, beta: Vector, estimand: Estimand) -> float:
-    """Σ w r over the scale; for the average reward over Σ w, which (mᵀβ - 1)² only asks to be near N."""
+    """Σ w r per initial state, or for the average reward over Σ w, which is near N but not exactly N."""
     total = float(parts.reward @ beta)
     return total / float(parts.mass @ beta) if estimand.is_average else total
 
 
 def _regress(parts: _Flow, root: Dense | None, *, with_mass: bool = True) -> Vector:
-    """argmin_β ‖R(Fβ - b)‖² + (mᵀβ - 1)² + ridge ‖β‖², stacked so that nothing is squared."""
+    """argmin_β ‖R(Fβ - b)‖² + (mᵀβ - 1)² + ridge ‖β‖², stacked so that condition numbers are not squared."""
     rows = [parts.flow if root is None else root @ parts.flow]
     right = [parts.right if root is None else root @ parts.right]
     if with_mass:
@@ -133,7 +133,7 @@ def _regress(parts: _Flow, root: Dense | None, *, with_mass: bool = True) -> Vec
 
 
 def _inverse_root(gram: Dense) -> Dense:
-    """R with RᵀR = gram⁻¹ on the directions that the data fill."""
+    """R with RᵀR = gram⁻¹ on the directions in which the data vary."""
     if np.count_nonzero(gram - np.diag(np.diag(gram))) == 0:
         return np.diag(1.0 / np.sqrt(np.diag(gram)))
     values, vectors = np.linalg.eigh(gram)
@@ -142,7 +142,7 @@ def _inverse_root(gram: Dense) -> Dense:
 
 
 def _least_squares(matrix: Dense, right: Dense) -> Dense:
-    """By a pivoted QR factorization, several times faster than singular values."""
+    """Solved by a pivoted QR factorization, which is several times faster than singular values."""
     return np.asarray(scipy.linalg.lstsq(matrix, right, lapack_driver="gelsy")[0])
 
 

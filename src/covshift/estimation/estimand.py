@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, final
 
@@ -21,23 +22,23 @@ Objective: TypeAlias = Literal["discounted", "average"]
 class Estimand:
     """Which value of π is asked for.
 
-    `discounted`: J = E[Σ γᵗ r_{t+1}] of π from the start distribution d₀, the distribution of the initial
-    states in the data. γ = 1 is the expected return of an episode.
+    `discounted`: J = E[Σ γᵗ r_{t+1}] of π from the start distribution d₀, which is the distribution of the
+    initial states in the data. γ = 1 is the expected return of an episode.
 
-    `average`: lim 1/T Σ r_t of π; where episodes end, the next one starts from d₀ (the semantics
+    `average`: lim 1/T Σ r_t of π. Where an episode ends, the next one starts from d₀ (the semantics
     `restart`).
 
-    γ is part of the estimand. γ̂ is not: below 1 it makes an estimator of the average reward answer for
-    d̂_π, follow π with probability γ̂ and else start anew from d_μ, which is nearer to the data. Its answer
-    is biased towards the behavior policy's and has less variance.
+    γ is part of the estimand; γ̂ is not. With γ̂ < 1 an estimator of the average reward answers for d̂_π: follow
+    π with probability γ̂, else start again from d_μ. This is nearer to the data, so the answer has less
+    variance but is biased towards the value of the behavior policy.
 
     Args:
         objective: `discounted` or `average`.
-        discount: γ.
-        ratio_discount: γ̂ of the estimators with a ratio, for the average reward.
-        ratio_method: by which they estimate the ratio; by default as `estimate_ratio`.
-        ratio_options: of that method.
-        ridge: of the estimators on features, added to the diagonal of mean matrices; a table has none.
+        discount: γ of the value.
+        ratio_discount: γ̂ of the ratio, for estimators of the average reward that use one.
+        ratio_method: the method to estimate that ratio; by default that of `estimate_ratio`.
+        ratio_options: options of that method.
+        ridge: added to the diagonal of mean matrices by estimators on features; tables have none.
     """
 
     objective: Objective = "discounted"
@@ -62,14 +63,13 @@ class Estimand:
 
     def describe(self) -> str:
         """The estimand in words."""
-        if self.is_average:
-            return "average reward of π" + (
-                "" if self.ratio_discount == 1.0 else f" (ratios with γ̂ = {self.ratio_discount:g})"
-            )
-        return f"E[Σ γᵗ r] of π from d₀, γ = {self.discount:g}"
+        if not self.is_average:
+            return f"E[Σ γᵗ r] of π from d₀, γ = {self.discount:g}"
+        ratios = "" if self.ratio_discount == 1.0 else f" (ratios with γ̂ = {self.ratio_discount:g})"
+        return f"average reward of π{ratios}"
 
     def check(self, experience: Experience) -> None:
-        """Raises InputError where the data cannot answer."""
+        """Raises an InputError if the data cannot answer."""
         logs = experience.logs
         if not self.is_average and not logs.is_initial.any():
             raise InputError(
@@ -78,52 +78,49 @@ class Estimand:
             )
         if not self.is_average and self.discount == 1.0 and not logs.has_episodes:
             raise InputError(
-                f"none of {logs.num_trajectories} trajectories terminated, so the undiscounted return is "
-                "not finite; use a discount below 1"
+                f"none of {len(logs)} trajectories terminated, so the undiscounted return is not finite; use a "
+                "discount below 1"
             )
 
     def semantics(self, experience: Experience) -> Semantics:
-        """Of the ratio that answers."""
+        """How episodes count in the ratio that answers."""
         if not self.is_average:
             return "visits"
         return "restart" if experience.logs.has_episodes else "continuing"
 
     def ratio(self, experience: Experience) -> RatioFunction:
         """The ratio whose weights cρ turn the data into π's."""
-        method = self.ratio_method
-        if method is None:
-            method = "empirical" if experience.is_tabular else "least-squares"
-        options = dict(self.ratio_options)
-        if method == "least-squares" and not experience.is_tabular:
-            options.setdefault("ridge", self.ridge)
         problem = RatioProblem(
             experience,
             self.ratio_discount if self.is_average else 1.0,
             self.semantics(experience),
             1.0 if self.is_average else self.discount,
         )
+        method = problem.default_method if self.ratio_method is None else self.ratio_method
+        options = dict(self.ratio_options)
+        if method == "least-squares" and not experience.is_tabular:
+            options.setdefault("ridge", self.ridge)
         return fit_ratio(problem, method, **options)
 
 
 def weighted_totals(
-    experience: Experience, ratio: RatioFunction, value: Any = None
+    experience: Experience,
+    ratio: RatioFunction,
+    value: Callable[[Sample], Vector] = lambda sample: sample.r_t,
 ) -> tuple[float, float, float, float, float]:
-    """Σ w, Σ w₀, Σ cρ, Σ cρ over what ended, Σ cρ · (r or `value(sample)`), over transitions."""
+    """Sums over transitions: Σ w, Σ w at initial states, Σ wcρ, Σ wcρ where an episode ended, Σ wcρ · value.
+
+    w is how often a transition counts, and `value` is the reward unless told otherwise.
+    """
     sums = np.zeros(5)
     for sample in experience.samples():
-        weights = pair_weights(sample, ratio)
-        number = sample.r_t if value is None else value(sample)
+        weights = sample.weight * ratio.at(sample.x_tm1) * sample.rho_tm1
         sums += (
             sample.weight.sum(),
             float(sample.weight @ sample.is_initial_tm1),
             weights.sum(),
             float(weights @ sample.terminated_t),
-            float(weights @ number),
+            float(weights @ value(sample)),
         )
     count, starts, mass, ended, total = sums.tolist()
     return count, starts, mass, ended, total
-
-
-def pair_weights(sample: Sample, ratio: RatioFunction) -> Vector:
-    """w · c(s)ρ, the weight of each transition under π."""
-    return np.asarray(sample.weight * ratio.at(sample.x_tm1) * sample.rho_tm1)

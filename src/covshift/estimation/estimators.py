@@ -1,6 +1,6 @@
-"""Estimators of a policy's value: each maps data and a estimand to a number.
+"""Estimators of a policy's value: each maps data and an estimand to a number.
 
-Every one folds over weighted trajectories, so that a bootstrap replicate is another weighting.
+Each one sums over weighted trajectories, so that a bootstrap replicate is another weighting.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from covshift.estimation.experience import Experience, Sample
 from covshift.estimation.importance import (
     from_starts,
     per_decision,
-    time_of,
+    step_in_trajectory,
     warn_of_cuts,
     weighted,
     weighted_per_decision,
@@ -32,56 +32,54 @@ Estimate: TypeAlias = Callable[[Experience, Estimand], float]
 @final
 @dataclass(frozen=True)
 class Estimator:
-    """An estimator by name.
+    """An entry of `ESTIMATORS`.
 
     Args:
-        title: for people.
-        estimate: the number.
-        needs: which objectives it can answer.
-        equation: what it computes.
+        title: its name in figures and tables.
+        estimate: the function that computes the number.
+        objectives: the objectives it can answer for.
     """
 
     title: str
     estimate: Estimate
-    needs: tuple[str, ...]
-    equation: str
+    objectives: tuple[Objective, ...]
 
 
 def marginalized(experience: Experience, estimand: Estimand) -> float:
     """Marginalized importance sampling with COP ratios.
 
-    Average: 1/N Σ c(s)ρ r. Discounted: 1/N₀ Σ c(s)ρ r, where c is the ratio of the discounted visits
-    Σ γⁱ(P_πᵀ)ⁱ d₀ to the visits for each of the N₀ initial states in the data.
+    Average: 1/N Σ c(s)ρ r over the N transitions. Discounted: 1/N₀ Σ c(s)ρ r, where c is the ratio of the
+    discounted visits Σ γⁱ(P_πᵀ)ⁱ d₀ to the visits per initial state, of which the data hold N₀.
     """
     count, starts, _, _, total = weighted_totals(experience, estimand.ratio(experience))
     return total / (count if estimand.is_average else starts)
 
 
 def self_normalized(experience: Experience, estimand: Estimand) -> float:
-    """The same, divided by what the weights should sum to.
+    """The sum of `marginalized`, divided by what its weights should sum to.
 
-    Average: Σ cρ r / Σ cρ. Discounted: Σ cρ r / [(1 - γ) Σ cρ + γ Σ_ended cρ], since the mass that flows out
-    by discounting or by an episode's end is the mass that started, 1 for each initial state.
+    Average: Σ cρ r / Σ cρ. Discounted: Σ cρ r / [(1 - γ) Σ cρ + γ Σ_ended cρ], since the mass that leaves by
+    discounting or by an episode's end is the mass that started, 1 per initial state.
     """
     _, _, mass, ended, total = weighted_totals(experience, estimand.ratio(experience))
     return total / _expected_mass(estimand, mass, ended)
 
 
 def doubly_robust(experience: Experience, estimand: Estimand) -> float:
-    """A fitted Q, and the ratio's correction of what it leaves over.
+    """A fitted Q, whose errors are corrected with the ratio.
 
-    Discounted: E_{d₀}[V̂] + 1/N₀ Σ cρ (r + γV̂(s') - Q̂(s, a)). Average: ĝ + 1/N Σ cρ (r - ĝ + V̂(s') - Q̂(s, a)). Right
-    in the limit if either the ratio or the fit is. The correction is self-normalized.
+    Discounted: E_{d₀}[V̂] + 1/N₀ Σ cρ (r + γV̂(s') - Q̂(s, a)). Average: ĝ + 1/N Σ cρ (r - ĝ + V̂(s') - Q̂(s, a)).
+    It is consistent if either the ratio or the fit is. The correction is self-normalized.
     """
     critic = fit_critic(experience, estimand)
     discount = 1.0 if estimand.is_average else estimand.discount
 
-    def left_over(sample: Sample) -> Vector:
-        q_tm1, _, v_t = critic.values(experience, sample)
+    def error(sample: Sample) -> Vector:
+        q_tm1, v_t = critic.values(experience, sample)
         return np.asarray(sample.r_t - critic.gain + discount * v_t - q_tm1)
 
     ratio = estimand.ratio(experience)
-    _, _, mass, ended, total = weighted_totals(experience, ratio, left_over)
+    _, _, mass, ended, total = weighted_totals(experience, ratio, error)
     return critic.value + total / _expected_mass(estimand, mass, ended)
 
 
@@ -91,51 +89,49 @@ def fitted_q(experience: Experience, estimand: Estimand) -> float:
 
 
 def behavior_value(experience: Experience, estimand: Estimand) -> float:
-    """What the behavior policy itself got: the value of μ, beside which a new policy is judged."""
-    logs = experience.logs
-    every = np.ones(logs.num_trajectories) if experience.weights is None else experience.weights
+    """The value of the behavior policy μ in the data, to compare a new policy with."""
+    logs, every = experience.logs, experience.trajectory_weights
     weight = every[logs.trajectory]
     if estimand.is_average:
         return float(weight @ logs.reward / weight.sum())
     warn_of_cuts(experience, estimand)
     started = from_starts(logs)
-    discounted = estimand.discount ** time_of(logs.trajectory) * logs.reward
+    discounted = estimand.discount ** step_in_trajectory(logs) * logs.reward
     return float((weight * started[logs.trajectory]) @ discounted / every[started].sum())
 
 
-BOTH, DISCOUNTED = ("discounted", "average"), ("discounted",)
+_DISCOUNTED: tuple[Objective, ...] = ("discounted",)
+_BOTH: tuple[Objective, ...] = ("discounted", "average")
 
 ESTIMATORS: dict[str, Estimator] = {
-    "mis": Estimator("COP ratio", marginalized, BOTH, "1/N₀ Σ cρ r"),
-    "mis-sn": Estimator("COP ratio, self-normalized", self_normalized, BOTH, "Σ cρ r / mass"),
-    "dr": Estimator("doubly robust", doubly_robust, BOTH, "V̂(d₀) + Σ cρ δ / mass"),
-    "fqe": Estimator("fitted Q evaluation", fitted_q, BOTH, "V̂(d₀)"),
-    "pdis": Estimator("per-decision importance sampling", per_decision, BOTH, "1/n Σ γᵗ ρ₀…ρ_t r"),
-    "wis": Estimator("weighted importance sampling", weighted, DISCOUNTED, "Σ w G / Σ w"),
-    "wpdis": Estimator(
-        "weighted per-decision", weighted_per_decision, DISCOUNTED, "Σ_t γᵗ Σ w_t r / Σ w_t"
-    ),
-    "dualdice": Estimator("DualDICE", dual_dice, DISCOUNTED, "1/N₀ Σ ζ r"),
-    "gendice": Estimator("GenDICE", gen_dice, BOTH, "1/N₀ Σ τ r"),
-    "gradientdice": Estimator("GradientDICE", gradient_dice, BOTH, "1/N₀ Σ τ r"),
-    "mwl": Estimator("minimax weight learning", minimax_weights, BOTH, "1/N₀ Σ w r"),
-    "behavior": Estimator("behavior policy", behavior_value, BOTH, "mean return of μ"),
+    "mis": Estimator("COP ratio", marginalized, _BOTH),
+    "mis-sn": Estimator("COP ratio, self-normalized", self_normalized, _BOTH),
+    "dr": Estimator("doubly robust", doubly_robust, _BOTH),
+    "fqe": Estimator("fitted Q evaluation", fitted_q, _BOTH),
+    "pdis": Estimator("per-decision importance sampling", per_decision, _BOTH),
+    "wis": Estimator("weighted importance sampling", weighted, _DISCOUNTED),
+    "wpdis": Estimator("weighted per-decision", weighted_per_decision, _DISCOUNTED),
+    "dualdice": Estimator("DualDICE", dual_dice, _DISCOUNTED),
+    "gendice": Estimator("GenDICE", gen_dice, _BOTH),
+    "gradientdice": Estimator("GradientDICE", gradient_dice, _BOTH),
+    "mwl": Estimator("minimax weight learning", minimax_weights, _BOTH),
+    "behavior": Estimator("behavior policy", behavior_value, _BOTH),
 }
 """Estimators by name."""
 
 
 def estimators_of(objective: Objective) -> list[str]:
-    """Names of those that can answer for it."""
-    return [name for name, estimator in ESTIMATORS.items() if objective in estimator.needs]
+    """The names of the estimators that can answer for an objective."""
+    return [name for name, estimator in ESTIMATORS.items() if objective in estimator.objectives]
 
 
 def find_estimator(name: str, estimand: Estimand) -> Estimator:
-    """The estimator, if it can answer the estimand."""
+    """The estimator of this name, if it can answer for the estimand."""
     if name not in ESTIMATORS:
         raise InputError(f"there is no estimator '{name}'; say {' | '.join(ESTIMATORS)}")
     found = ESTIMATORS[name]
-    if estimand.objective not in found.needs:
-        raise InputError(f"{name} answers for the {' and '.join(found.needs)} value only")
+    if estimand.objective not in found.objectives:
+        raise InputError(f"{name} answers for the {' and '.join(found.objectives)} value only")
     return found
 
 

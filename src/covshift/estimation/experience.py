@@ -1,4 +1,4 @@
-"""Data, target policy and features together: what every estimator folds over."""
+"""Data, target policy and features together: what every estimator sums over."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from covshift.data.policies import Policy
 from covshift.errors import InputError
-from covshift.estimation.behavior import Calibration, with_behavior
+from covshift.estimation.behavior import BehaviorLike, Calibration, with_behavior
 from covshift.estimation.features import Features, FeaturesLike, as_features
 from covshift.estimation.inputs import Data, as_logs
-from covshift.estimation.logs import BLOCK, Block, Logs
+from covshift.estimation.logs import BLOCK, Logs
 from covshift.estimation.policies import PolicyLike, as_policy
 from covshift.rules import importance_ratio
 from covshift.validation import Dense, Vector
@@ -22,23 +22,23 @@ from covshift.validation import Dense, Vector
 Semantics: TypeAlias = Literal["continuing", "visits", "restart"]
 
 _KEPT_NUMBERS = 30_000_000
-"""Numbers of prepared samples that are kept in memory; larger data are prepared anew in each pass."""
+"""The most numbers of prepared samples to keep in memory; larger data are prepared again in each pass."""
 
 
 class Sample(NamedTuple):
-    """Prepared transitions.
+    """A batch of consecutive transitions, prepared for a fit: one entry per transition in each field.
 
     Attributes:
         x_tm1: features of the state before, or its number.
-        a_tm1: the action.
-        rho_tm1: π(a|s)/μ(a|s).
-        pi_tm1: π(·|s), an entry an action.
+        a_tm1: the action taken.
+        rho_tm1: ρ = π(a|s)/μ(a|s).
+        pi_tm1: π(·|s), the probabilities of all actions.
         r_t: the reward.
         terminated_t: whether the episode ended.
-        x_t: features or number of the state after; without meaning where the episode ended.
-        pi_t: π(·|s').
-        is_initial_tm1: whether the state before is a draw of d₀.
-        trajectory: its number.
+        x_t: features of the state after, or its number; meaningless where the episode ended.
+        pi_t: π(·|s'), meaningless where the episode ended.
+        is_initial_tm1: whether the state before is a draw from the start distribution d₀.
+        trajectory: the number of its trajectory.
         weight: how often the transition counts.
     """
 
@@ -62,10 +62,10 @@ class Experience:
 
     Args:
         logs: transitions with μ(a|s) of every action.
-        policy: π.
-        features: of the states.
-        calibration: of μ, where it was estimated.
-        weights: how often each trajectory counts; None is once. A bootstrap replicate is another weighting.
+        policy: the target policy π.
+        features: features of the states.
+        calibration: how well μ is calibrated, if it was estimated.
+        weights: how often each trajectory counts; None for once each. A bootstrap replicate is another weighting.
     """
 
     logs: Logs
@@ -82,38 +82,42 @@ class Experience:
         policy: PolicyLike,
         *,
         features: FeaturesLike = None,
-        behavior: PolicyLike | NDArray[np.float64] | None = None,
+        behavior: BehaviorLike = None,
     ) -> Experience:
-        """Brings what a user gives into form, and checks that π and μ overlap."""
-        logs = as_logs(data)
-        made = as_features(features, logs)
-        completed = with_behavior(logs, made, behavior)
-        target = as_policy(policy, logs.num_actions)
-        experience = cls(completed.logs, target, made, completed.calibration)
+        """Prepares what a user gives, and checks that π takes some of the logged actions."""
+        given = as_logs(data)
+        made = as_features(features, given)
+        logs, calibration = with_behavior(given, made, behavior)
+        experience = cls(logs, as_policy(policy, logs.num_actions), made, calibration)
         if not any((sample.rho_tm1 > 0).any() for sample in experience.samples()):
             raise InputError(
-                f"the target policy gives probability 0 to all {len(logs):,} logged actions: the data say "
-                "nothing about it"
+                f"the target policy gives probability 0 to all {logs.num_transitions:,} logged actions: the "
+                "data say nothing about it"
             )
         return experience
 
     @property
     def is_tabular(self) -> bool:
-        """Whether states are numbers."""
+        """Whether states are numbers of a table's rows."""
         return self.features.is_tabular
 
     @property
     def num_actions(self) -> int:
-        """Of the environment."""
+        """The number of actions of the environment."""
         return self.logs.num_actions
 
+    @property
+    def trajectory_weights(self) -> Vector:
+        """How often each trajectory counts."""
+        return np.ones(len(self.logs)) if self.weights is None else self.weights
+
     def samples(self) -> Iterator[Sample]:
-        """All transitions in order, prepared, a block at a time."""
+        """All transitions in order, prepared, one batch at a time."""
         if not self._kept:
             width = 1 if self.is_tabular else self.features.size
-            numbers = len(self.logs) * (2 * width + 2 * self.num_actions + 8)
+            numbers = self.logs.num_transitions * (2 * width + 2 * self.num_actions + 8)
             size = BLOCK if self.is_tabular else max(1024, BLOCK * 8 // width)
-            prepared = (self._prepare(block) for block in self.logs.blocks(min(size, BLOCK)))
+            prepared = (self._prepare(rows) for rows in self.logs.blocks(min(size, BLOCK)))
             if numbers > _KEPT_NUMBERS:
                 yield from map(self._weigh, prepared)
                 return
@@ -121,21 +125,21 @@ class Experience:
         yield from map(self._weigh, self._kept)
 
     def reweighted(self, weights: Vector) -> Experience:
-        """The same data with other weights of the trajectories."""
+        """The same data with other weights for the trajectories."""
         return replace(self, weights=weights)
 
     def select(self, trajectories: NDArray[np.bool_]) -> Experience:
-        """Some trajectories alone."""
+        """The trajectories that a mask or a list of numbers picks."""
         weights = None if self.weights is None else self.weights[trajectories]
-        return replace(self, logs=self.logs.select(trajectories), weights=weights, _kept=[])
+        return replace(self, logs=self.logs[trajectories], weights=weights, _kept=[])
 
     def resolve(self, semantics: Semantics | None) -> Semantics:
-        """The semantics asked for, or `visits` where an episode terminated, else `continuing`."""
+        """The semantics asked for, checked; by default `visits` if an episode terminated, else `continuing`."""
         if semantics is None:
             return "visits" if self.logs.has_episodes else "continuing"
         if semantics not in ("continuing", "visits", "restart"):
             raise InputError(
-                f"semantics must be continuing, visits or restart, but it is {semantics}"
+                f"semantics must be continuing, visits or restart, but they are {semantics}"
             )
         if semantics == "continuing" and self.logs.has_episodes:
             raise InputError(
@@ -146,24 +150,26 @@ class Experience:
             raise InputError(f"{semantics} needs initial states, but none is marked is_initial")
         return semantics
 
-    def _prepare(self, block: Block) -> Sample:
-        # What stands where an episode ended is no state; the policy and the features never see it.
-        mask = block.terminated_t.reshape(-1, *[1] * (block.s_t.ndim - 1))
-        s_t = np.where(mask, block.s_tm1, block.s_t)
-        pi_tm1, pi_t = self.policy.probabilities(block.s_tm1), self.policy.probabilities(s_t)
-        pi_a = pi_tm1[np.arange(len(block.a_tm1)), block.a_tm1]
+    def _prepare(self, rows: NDArray[np.int64]) -> Sample:
+        logs = self.logs
+        s_tm1, s_t, ended = logs.states(rows), logs.next_states(rows), logs.terminated[rows]
+        # The policy and the features never see what stands in place of a state after an episode's end.
+        s_t = np.where(ended.reshape(-1, *[1] * (s_t.ndim - 1)), s_tm1, s_t)
+        a_tm1 = logs.action[rows].astype(np.int64)
+        pi_tm1 = self.policy.probabilities(s_tm1)
+        mu_tm1 = np.asarray(logs.mu)[rows].astype(np.float64)
         return Sample(
-            self.features(block.s_tm1),
-            block.a_tm1,
-            importance_ratio(pi_a, block.mu_tm1),
+            self.features(s_tm1),
+            a_tm1,
+            importance_ratio(pi_tm1[np.arange(len(rows)), a_tm1], mu_tm1),
             pi_tm1,
-            block.r_t,
-            block.terminated_t,
+            logs.reward[rows].astype(np.float64),
+            ended,
             self.features(s_t),
-            pi_t,
-            block.is_initial_tm1,
-            block.trajectory,
-            np.ones(len(block.a_tm1)),
+            self.policy.probabilities(s_t),
+            logs.is_initial[rows],
+            logs.trajectory[rows].astype(np.int64),
+            np.ones(len(rows)),
         )
 
     def _weigh(self, sample: Sample) -> Sample:

@@ -17,21 +17,16 @@ from covshift.validation import Dense, Vector, as_table
 class Features(Protocol):
     """A map from a batch of states to rows of numbers, or to state numbers if `is_tabular`."""
 
-    kind: ClassVar[str]
-
     @property
     def is_tabular(self) -> bool:
-        """Whether states are numbers 0 … size - 1."""
+        """Whether states are the numbers 0 … size - 1."""
 
     @property
     def size(self) -> int:
-        """How many features, or how many states."""
+        """The number of features, or of states if `is_tabular`."""
 
     def __call__(self, states: NDArray[Any]) -> NDArray[Any]:
-        """batch × features, or the number of each state."""
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """What makes the same features again."""
+        """An array of batch × features, or the number of each state."""
 
 
 FeaturesLike: TypeAlias = Features | Callable[[NDArray[Any]], Any] | Dense | None
@@ -43,7 +38,6 @@ class Tabular:
     """Each state by its own number; states are whole numbers or one-hot vectors."""
 
     num_states: int
-    kind: ClassVar[str] = "tabular"
     is_tabular: ClassVar[bool] = True
 
     @property
@@ -52,19 +46,15 @@ class Tabular:
         return self.num_states
 
     def __call__(self, states: NDArray[Any]) -> NDArray[Any]:
-        """State numbers."""
+        """The number of each state."""
         numbers = states if states.ndim == 1 else states.argmax(axis=-1)
-        if numbers.size and not (numbers.min() >= 0 and numbers.max() < self.num_states):
-            bad = (numbers < 0) | (numbers >= self.num_states)
+        bad = (numbers < 0) | (numbers >= self.num_states)
+        if bad.any():
             raise InputError(
                 f"{int(bad.sum())} states lie outside 0 … {self.num_states - 1}, the first is "
                 f"{numbers[bad][0]}"
             )
         return np.asarray(numbers, dtype=np.int64)
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """The number of states."""
-        return {"num_states": np.array(self.num_states)}
 
 
 @final
@@ -73,7 +63,6 @@ class Table:
     """Rows of a given table, states × features, by state number."""
 
     phi: Dense
-    kind: ClassVar[str] = "table"
     is_tabular: ClassVar[bool] = False
 
     @property
@@ -82,49 +71,42 @@ class Table:
         return int(self.phi.shape[1])
 
     def __call__(self, states: NDArray[Any]) -> NDArray[Any]:
-        """A row for each state."""
+        """The row of each state."""
         return np.asarray(self.phi[Tabular(len(self.phi))(states)])
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """The table."""
-        return {"phi": self.phi}
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Affine:
-    """1 and the standardized entries of the observation.
+    """A constant 1 and the standardized entries of the observation.
 
     Args:
-        mean: of each entry.
-        scale: its standard deviation, 1 where it never varies.
+        mean: mean of each entry.
+        scale: standard deviation of each entry, 1 where it never varies.
     """
 
     mean: Vector
     scale: Vector
-    kind: ClassVar[str] = "affine"
     is_tabular: ClassVar[bool] = False
 
     @property
     def size(self) -> int:
-        """Entries and the constant."""
+        """The number of entries, and 1 for the constant."""
         return len(self.mean) + 1
 
     def __call__(self, states: NDArray[Any]) -> NDArray[Any]:
-        """1, then the entries."""
-        return np.column_stack([np.ones(len(states)), _standardize(self, states)])
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """Mean and scale."""
-        return {"mean": self.mean, "scale": self.scale}
+        """1, then the standardized entries."""
+        x = (_flat(states) - self.mean) / self.scale
+        return np.column_stack([np.ones(len(states)), x])
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class RandomFourier:
-    """1 and √(2/k) cos(ωᵀx + b): a smooth function of x is nearly linear in them.
+    """A constant 1 and √(2/k) cos(ωᵀx + b): a smooth function of x is nearly linear in them.
 
-    x are the standardized entries, ω is normal with deviation 1/`bandwidth`, b uniform in [0, 2π].
+    x are the standardized entries of the observation, ω is normal with deviation 1/`bandwidth`, and b is
+    uniform in [0, 2π].
 
     Reference: Rahimi & Recht (2007).
     """
@@ -133,68 +115,58 @@ class RandomFourier:
     scale: Vector
     omega: Dense
     phase: Vector
-    kind: ClassVar[str] = "random-fourier"
     is_tabular: ClassVar[bool] = False
 
     @classmethod
     def fit(
         cls, logs: Logs, count: int, rng: np.random.Generator, bandwidth: float = 1.0
     ) -> RandomFourier:
-        """Features for the states of these logs."""
-        mean, scale = _moments(logs)
+        """Draws `count` waves for the states of these logs."""
+        mean, scale = _standardization(logs)
         omega = rng.standard_normal((len(mean), count)) / bandwidth
         return cls(mean, scale, omega, rng.uniform(0.0, 2.0 * np.pi, count))
 
     @property
     def size(self) -> int:
-        """Waves and the constant."""
+        """The number of waves, and 1 for the constant."""
         return len(self.phase) + 1
 
     def __call__(self, states: NDArray[Any]) -> NDArray[Any]:
         """1, then the waves."""
-        waves = np.cos(_standardize(self, states) @ self.omega + self.phase)
+        x = (_flat(states) - self.mean) / self.scale
+        waves = np.cos(x @ self.omega + self.phase)
         return np.column_stack([np.ones(len(states)), np.sqrt(2.0 / len(self.phase)) * waves])
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """All that was drawn."""
-        return {"mean": self.mean, "scale": self.scale, "omega": self.omega, "phase": self.phase}
 
 
 @final
 @dataclass(frozen=True)
 class Raw:
-    """The observation itself, flat, for methods that bring features of their own."""
+    """The observation itself as a flat row, for methods that learn features of their own."""
 
     num_entries: int
-    kind: ClassVar[str] = "raw"
     is_tabular: ClassVar[bool] = False
 
     @property
     def size(self) -> int:
-        """Entries of an observation."""
+        """The number of entries of an observation."""
         return self.num_entries
 
     def __call__(self, states: NDArray[Any]) -> NDArray[Any]:
-        """One row an observation."""
+        """One flat row per observation."""
         return np.asarray(states.reshape(len(states), self.num_entries))
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """How many entries."""
-        return {"num_entries": np.array(self.num_entries)}
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class FunctionFeatures:
-    """A function of the user's; it cannot be saved, so `RatioEstimate.load` wants it again."""
+    """A function of the user's, whose output is checked at every call."""
 
     function: Callable[[NDArray[Any]], Any]
     size: int
-    kind: ClassVar[str] = "function"
     is_tabular: ClassVar[bool] = False
 
     def __call__(self, states: NDArray[Any]) -> NDArray[Any]:
-        """What the function says, checked."""
+        """The function's rows."""
         rows = np.asarray(self.function(states), dtype=np.float64)
         if rows.shape != (len(states), self.size):
             raise InputError(
@@ -205,79 +177,85 @@ class FunctionFeatures:
             raise InputError(f"the features of {int(bad.sum())} states are not finite numbers")
         return rows
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """How many."""
-        return {"size": np.array(self.size)}
+
+_SAVED: dict[str, Callable[..., Features]] = {
+    "tabular": Tabular,
+    "table": Table,
+    "affine": Affine,
+    "random-fourier": RandomFourier,
+    "raw": Raw,
+}
+"""Features that are made of nothing but their fields, by the name they are saved under."""
 
 
 def as_features(features: FeaturesLike, logs: Logs) -> Features:
     """The features that a user means.
 
-    None gives a table where states are whole numbers or one-hot vectors, else 1 and the standardized
+    None gives a table if states are whole numbers or one-hot vectors, else a constant 1 and the standardized
     observation. An array is a table of states × features; a function maps a batch of states to rows.
     """
     if features is None:
         count = _num_states(logs)
-        return Affine(*_moments(logs)) if count is None else Tabular(count)
+        return Affine(*_standardization(logs)) if count is None else Tabular(count)
     if hasattr(features, "is_tabular"):
         return cast(Features, features)
     if callable(features):
-        sample = np.asarray(features(logs.block(np.arange(1)).s_tm1))
-        if sample.ndim != 2:
+        row = np.asarray(features(logs.states(np.zeros(1, dtype=np.int64))))
+        if row.ndim != 2:
             raise InputError(
-                f"the features of one state have shape {sample.shape}, but (1, features) is needed"
+                f"the features of one state have shape {row.shape}, but (1, features) is needed"
             )
-        return FunctionFeatures(features, sample.shape[1])
+        return FunctionFeatures(features, row.shape[1])
     return Table(as_table("features", features, (-1, -1)))
 
 
+def save_features(features: Features) -> tuple[str, dict[str, NDArray[Any]]]:
+    """The kind of the features and the arrays they are made of; of a function only its number of rows."""
+    for kind, made in _SAVED.items():
+        if type(features) is made:
+            return kind, {name: np.asarray(value) for name, value in vars(features).items()}
+    return "function", {"size": np.array(features.size)}
+
+
 def load_features(kind: str, arrays: dict[str, NDArray[Any]], given: FeaturesLike) -> Features:
-    """The features that `arrays()` wrote; a function must be given again."""
+    """The features that `save_features` described; a function must be given again."""
     if kind == "function":
         if not callable(given):
             raise InputError("the estimate used a function of features: give it as `features`")
         return FunctionFeatures(given, int(arrays["size"]))
-    if kind == "tabular":
-        return Tabular(int(arrays["num_states"]))
-    if kind == "raw":
-        return Raw(int(arrays["num_entries"]))
-    kinds: dict[str, Any] = {"table": Table, "affine": Affine, "random-fourier": RandomFourier}
-    if kind not in kinds:
+    if kind not in _SAVED:
         raise InputError(f"features of the kind '{kind}' are not known")
-    made: Features = kinds[kind](**arrays)
-    return made
+    return _SAVED[kind](**{name: v if v.ndim else int(v) for name, v in arrays.items()})
 
 
-def _standardize(features: Affine | RandomFourier, states: NDArray[Any]) -> Dense:
-    flat = states.reshape(len(states), -1).astype(np.float64)
-    return np.asarray((flat - features.mean) / features.scale)
+def _flat(states: NDArray[Any]) -> Dense:
+    return states.reshape(len(states), -1).astype(np.float64)
 
 
-def _moments(logs: Logs) -> tuple[Vector, Vector]:
-    """Mean and deviation of each entry over all states before an action."""
-    total: Any = 0.0
-    squares: Any = 0.0
-    for block in logs.blocks():
-        flat = block.s_tm1.reshape(len(block.a_tm1), -1).astype(np.float64)
-        total, squares = total + flat.sum(axis=0), squares + (flat**2).sum(axis=0)
-    mean = total / len(logs)
-    scale = np.sqrt(np.maximum(squares / len(logs) - mean**2, 0.0))
-    return mean, np.where(scale > 1e-8 * (1.0 + np.abs(mean)), scale, 1.0)
+def _standardization(logs: Logs) -> tuple[Vector, Vector]:
+    """Mean and deviation of each entry of the states before an action, in one pass over the data."""
+    from sklearn.preprocessing import StandardScaler
+
+    scaler = StandardScaler()
+    for rows in logs.blocks():
+        scaler.partial_fit(_flat(logs.states(rows)))
+    return np.asarray(scaler.mean_), np.asarray(scaler.scale_)
 
 
 def _num_states(logs: Logs) -> int | None:
-    """How many states there are if they are numbers or one-hot vectors, else None."""
-    first = logs.block(np.arange(1)).s_tm1
+    """The number of states if they are whole numbers or one-hot vectors, else None."""
+    first = logs.states(np.zeros(1, dtype=np.int64))
     if first.ndim == 2 and first.dtype.kind in "iub":
+        blocks = (logs.states(rows) for rows in logs.blocks())
         one_hot = all(
-            (b.s_tm1.astype(np.int64).sum(axis=1) == 1).all() and b.s_tm1.max() == 1
-            for b in logs.blocks()
+            (states.astype(np.int64).sum(axis=1) == 1).all() and states.max() == 1
+            for states in blocks
         )
         return int(first.shape[1]) if one_hot else None
     if first.ndim != 1 or first.dtype.kind not in "iu":
         return None
     top = 0
-    for block in logs.blocks():
-        arrived = block.s_t[~block.terminated_t]
-        top = max(top, int(block.s_tm1.max()), int(arrived.max()) if len(arrived) else 0)
+    for rows in logs.blocks():
+        arrived = logs.next_states(rows)[~logs.terminated[rows]]
+        top = max(top, int(logs.states(rows).max()), int(arrived.max(initial=0)))
     return top + 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -16,7 +17,7 @@ from covshift.data.store import Store
 from covshift.errors import InputError
 from covshift.estimation.arrays import from_arrays, from_trajectories
 from covshift.estimation.frames import from_frame
-from covshift.estimation.logs import ArrayStates, Logs, StoreStates
+from covshift.estimation.logs import Logs
 from covshift.theory.mdp import FiniteMDP
 from covshift.theory.simulation import simulate
 from covshift.validation import as_policy as as_policy_table
@@ -26,13 +27,14 @@ Data: TypeAlias = Any
 
 
 def as_logs(data: Data, *, num_actions: int | None = None) -> Logs:
-    """The transitions of anything that `estimate_ratio` and `evaluate_policy` take.
+    """Turns anything that `estimate_ratio` and `evaluate_policy` accept into `Logs`.
 
     Args:
         data: `Logs`; a covshift dataset (its folder, a `Dataset` or a `Store`); `minari:NAME` for a local Minari dataset;
             a mapping of NumPy arrays (`from_arrays`); a pandas or Polars frame (`from_frame`); or an iterable
             of `Trajectory` (`from_trajectories`).
-        num_actions: of the environment; by default the dataset's, or one more than the largest in the data.
+        num_actions: number of actions of the environment; by default the dataset's, or one more than the
+            largest action in the data.
     """
     if isinstance(data, Logs):
         return data
@@ -57,14 +59,18 @@ def as_logs(data: Data, *, num_actions: int | None = None) -> Logs:
 
 
 def from_store(store: Store) -> Logs:
-    """The transitions of a covshift dataset, whose states stay on disk; an episode that still runs is cut off."""
+    """The transitions of a covshift dataset, whose states stay on disk.
+
+    An episode that is still running counts as cut off.
+    """
     ids = np.flatnonzero(store.is_transition[: len(store) - 1])
     column = store.columns
     truncated = column["truncated"][ids + 1]
     if store.is_running:
         truncated[-1:] = ~column["terminated"][ids[-1:] + 1]
     return Logs(
-        StoreStates(store, ids),
+        lambda rows: store.states(ids[rows]),
+        lambda rows: store.states(ids[rows] + 1),
         column["action"][ids],
         column["mu"][ids],
         column["reward"][ids + 1],
@@ -80,25 +86,21 @@ def from_minari(name: str, policy: str | None = None) -> Logs:
     """The transitions of a local Minari dataset with discrete actions.
 
     Args:
-        name: of the dataset.
-        policy: gives μ(a|s) where the dataset has no `infos["mu"]`, by name; without it μ is not known then.
+        name: the dataset's name.
+        policy: name of the behavior policy, used if the dataset has no `infos["mu"]`; without it μ stays
+            unknown.
     """
     unknown = policy is None and not has_mu(name)
     with tempfile.TemporaryDirectory() as folder:
-        place = import_minari(name, Path(folder) / "dataset", "uniform" if unknown else policy)
-        store = Store.open(place)
-        logs = from_store(store)
-        block = logs.block(np.arange(len(logs)))
-    return Logs(
-        ArrayStates(block.s_tm1, block.s_t),
-        block.a_tm1,
-        None if unknown else block.mu_tm1,
-        block.r_t,
-        block.terminated_t,
-        block.truncated_t,
-        block.is_initial_tm1,
-        block.trajectory,
-        logs.num_actions,
+        path = import_minari(name, Path(folder) / "dataset", "uniform" if unknown else policy)
+        logs = from_store(Store.open(path))
+        # The folder is about to be deleted, so the states move into memory.
+        states, next_states = logs.states(), logs.next_states()
+    return replace(
+        logs,
+        read_states=states.__getitem__,
+        read_next_states=next_states.__getitem__,
+        mu=None if unknown else logs.mu,
     )
 
 
@@ -107,8 +109,8 @@ def simulate_logs(
 ) -> Logs:
     """What a behavior policy would log in a finite MDP; rewards are the expected ones.
 
-    A continuing MDP gives `num_streams` trajectories of `num_steps`, which start from d_μ. An episodic one
-    gives whole episodes, and the last of each stream cut off.
+    A continuing MDP gives `num_streams` trajectories of `num_steps` transitions that start from d_μ. In an
+    episodic MDP each stream gives whole episodes; its last one is cut off after `num_steps` in all.
     """
     table = as_policy_table("mu", mu, mdp.num_states, mdp.num_actions)
     steps = list(simulate(mdp, table, num_steps, num_streams, rng))
@@ -116,7 +118,6 @@ def simulate_logs(
         np.stack(columns, axis=1).ravel() for columns in zip(*steps, strict=True)
     )
     stream = np.repeat(np.arange(num_streams), num_steps)
-    truncated = np.append(np.diff(stream) > 0, True) & ~ended
     return from_arrays(
         s_tm1,
         a_tm1,
@@ -124,6 +125,6 @@ def simulate_logs(
         s_t,
         ended,
         mu=table[s_tm1, a_tm1],
-        truncated=truncated,
+        truncated=np.append(np.diff(stream) > 0, True) & ~ended,
         num_actions=mdp.num_actions,
     )

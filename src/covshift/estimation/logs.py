@@ -2,105 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol, final
+from functools import cached_property
+from typing import Any, NamedTuple, TypeAlias, final, overload
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from covshift.data.store import Store
 from covshift.errors import InputError
 
 BLOCK = 1 << 18
 """Transitions that are in memory at once where states are streamed from a dataset."""
 
 BLOCK_BYTES = 1 << 30
-"""What the states of such a block may take."""
+"""Memory that the states of such a block may take."""
+
+ReadStates: TypeAlias = Callable[[NDArray[np.int64]], NDArray[Any]]
+"""Looks up states by row number, in an array or in a dataset on disk."""
+
+_COLUMNS = ("action", "mu", "reward", "terminated", "truncated", "is_initial", "trajectory")
 
 
-class Block(NamedTuple):
-    """Consecutive transitions; each field has an entry a transition.
+class Trajectory(NamedTuple):
+    """One trajectory of T steps: what `from_trajectories` takes, and what `Logs` holds.
 
     Attributes:
-        s_tm1: the state before.
-        a_tm1: the action taken there.
-        mu_tm1: μ(a|s) of that action; NaN where it was not logged.
-        r_t: the reward.
-        terminated_t: whether the episode ended with it; s_t is no state then.
-        truncated_t: whether the record was cut off there; s_t is a state like any other.
-        s_t: the state after.
-        is_initial_tm1: whether s_tm1 is a draw of the start distribution d₀.
-        trajectory: which trajectory it belongs to, counted from 0.
+        states: T + 1 states; T are enough if the episode terminated.
+        actions: T whole numbers.
+        rewards: T numbers, each received after the action.
+        terminated: whether the episode ended; if not, the record was cut off.
+        mu: the probability μ(a|s) of each action taken, if it is known.
+        is_initial: whether the first state is a draw from the start distribution d₀.
     """
 
-    s_tm1: NDArray[Any]
-    a_tm1: NDArray[np.int64]
-    mu_tm1: NDArray[np.float64]
-    r_t: NDArray[np.float64]
-    terminated_t: NDArray[np.bool_]
-    truncated_t: NDArray[np.bool_]
-    s_t: NDArray[Any]
-    is_initial_tm1: NDArray[np.bool_]
-    trajectory: NDArray[np.int64]
+    states: ArrayLike
+    actions: ArrayLike
+    rewards: ArrayLike
+    terminated: bool
+    mu: ArrayLike | None = None
+    is_initial: bool = True
 
-
-class States(Protocol):
-    """Where the states of transitions come from."""
-
-    def pairs(self, rows: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """The states before and after these transitions."""
+    def __repr__(self) -> str:
+        rewards = np.asarray(self.rewards, dtype=np.float64)
+        end = "terminated" if self.terminated else "cut off"
+        return f"Trajectory({len(rewards):,} transitions, {end}, sum of rewards {rewards.sum():g})"
 
 
 @final
-@dataclass(frozen=True, eq=False)
-class ArrayStates:
-    """States in memory."""
-
-    s_tm1: NDArray[Any]
-    s_t: NDArray[Any]
-
-    def pairs(self, rows: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Entries of both arrays."""
-        return self.s_tm1[rows], self.s_t[rows]
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class StoreStates:
-    """States of a dataset on disk, decoded when they are asked for."""
-
-    store: Store
-    ids: NDArray[np.int64]
-
-    def pairs(self, rows: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Decodes both ends of each transition."""
-        ids = self.ids[rows]
-        return self.store.states(ids), self.store.states(ids + 1)
-
-
-@final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Logs:
     """Transitions of one or many trajectories, each trajectory in the order of time.
 
-    The small columns are in memory, the states wherever `states` keeps them. Make it with `as_logs` or one
-    of the functions of `covshift.estimation.inputs`, which check what they are given.
+    As a sequence it holds trajectories: `len(logs)` is their number, `logs[3]` and `for trajectory in logs`
+    give a `Trajectory`, and `logs[10:20]`, `logs[[3, 5]]` or `logs[mask]` give `Logs` of some of them.
+    `num_transitions` and the columns below count transitions. The columns are in memory; states are looked up
+    when `states` or `next_states` asks for them.
+
+    Make it with `as_logs` or one of the functions it names, which check what they are given.
 
     Args:
-        states: the states.
+        read_states: looks up the states before transitions.
+        read_next_states: looks up the states after transitions; meaningless where an episode terminated.
         action: whole numbers from 0.
-        mu: μ(a|s) of each action; None where it is not known.
+        mu: the probability μ(a|s) of each action taken; None if it was not logged.
         reward: finite numbers.
-        terminated: whether the episode ended.
-        truncated: whether the record was cut off.
-        is_initial: whether the state before is a draw of d₀.
-        trajectory: numbers 0, 1, … that never fall.
-        num_actions: of the environment.
-        rows: which transitions of `states` these are; all by default.
+        terminated: whether the episode ended with the transition.
+        truncated: whether the record was cut off after it.
+        is_initial: whether the state before is a draw from the start distribution d₀.
+        trajectory: the trajectory's number 0, 1, …, in this order.
+        num_actions: number of actions of the environment.
+        rows: the row numbers to look states up by; by default 0, 1, …
     """
 
-    states: States
+    read_states: ReadStates
+    read_next_states: ReadStates
     action: NDArray[Any]
     mu: NDArray[Any] | None
     reward: NDArray[Any]
@@ -115,100 +91,128 @@ class Logs:
         _check_columns(self)
 
     def __len__(self) -> int:
+        return int(self.trajectory[-1]) + 1
+
+    def __iter__(self) -> Iterator[Trajectory]:
+        return (self[number] for number in range(len(self)))
+
+    @overload
+    def __getitem__(self, which: int) -> Trajectory: ...
+    @overload
+    def __getitem__(self, which: slice | ArrayLike) -> Logs: ...
+    def __getitem__(self, which: int | slice | ArrayLike) -> Trajectory | Logs:
+        numbers = np.arange(len(self))[which if isinstance(which, slice) else np.asarray(which)]
+        if np.ndim(numbers) == 0:
+            return self._trajectory(int(numbers))
+        if not len(numbers):
+            raise InputError("no trajectory is left")
+        lengths = self.lengths[numbers]
+        shift = self.starts[numbers] - (np.cumsum(lengths) - lengths)
+        rows = np.arange(lengths.sum()) + np.repeat(shift, lengths)
+        return self._take(rows, trajectory=np.repeat(np.arange(len(numbers)), lengths))
+
+    def __repr__(self) -> str:
+        first = self.states(np.zeros(1, dtype=np.int64))
+        whole = first.ndim == 1 and first.dtype.kind in "iu"
+        kind = "whole numbers" if whole else f"{first.dtype} arrays of shape {first.shape[1:]}"
+        return (
+            f"Logs({self.num_transitions:,} transitions in {len(self):,} trajectories, of which "
+            f"{int(self.terminated.sum()):,} terminated; {self.num_actions} actions, μ "
+            f"{'unknown' if self.mu is None else 'logged'}; states are {kind})"
+        )
+
+    @property
+    def num_transitions(self) -> int:
+        """The number of transitions in all trajectories."""
         return len(self.action)
 
     @property
     def num_trajectories(self) -> int:
-        """How many trajectories there are."""
-        return int(self.trajectory[-1]) + 1
+        """The number of trajectories, which is also `len(logs)`."""
+        return len(self)
 
     @property
     def has_episodes(self) -> bool:
         """Whether any episode terminated."""
         return bool(self.terminated.any())
 
-    def blocks(self, size: int = BLOCK) -> Iterator[Block]:
-        """All transitions in order, at most `size` at a time, and of large states fewer."""
-        one = self.block(np.zeros(1, dtype=np.int64))
-        size = min(size, max(1, BLOCK_BYTES // (one.s_tm1.nbytes + one.s_t.nbytes)))
-        for low in range(0, len(self), size):
-            yield self.block(np.arange(low, min(low + size, len(self))))
+    @cached_property
+    def starts(self) -> NDArray[np.int64]:
+        """The row of each trajectory's first transition."""
+        return np.flatnonzero(np.diff(self.trajectory, prepend=-1) > 0)
 
-    def block(self, rows: NDArray[np.int64]) -> Block:
-        """The transitions at these rows."""
-        s_tm1, s_t = self.states.pairs(rows if self.rows is None else self.rows[rows])
-        mu = np.full(len(rows), np.nan) if self.mu is None else self.mu[rows].astype(np.float64)
-        return Block(
-            s_tm1,
-            self.action[rows].astype(np.int64),
-            mu,
-            self.reward[rows].astype(np.float64),
-            self.terminated[rows],
-            self.truncated[rows],
-            s_t,
-            self.is_initial[rows],
-            self.trajectory[rows].astype(np.int64),
-        )
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """The number of transitions of each trajectory."""
+        return np.diff(self.starts, append=self.num_transitions)
 
-    def with_mu(self, mu: NDArray[np.float64]) -> Logs:
-        """The same transitions with these probabilities of the actions taken."""
-        return replace(self, mu=mu)
+    def states(self, rows: NDArray[np.int64] | None = None) -> NDArray[Any]:
+        """The states before the transitions at these rows, by default before all of them."""
+        return self.read_states(self._sources(rows))
 
-    def select(self, trajectories: NDArray[np.bool_]) -> Logs:
-        """The trajectories that a mask over all of them marks, numbered anew."""
-        kept = np.flatnonzero(trajectories[self.trajectory])
-        if not len(kept):
-            raise InputError("no trajectory is left")
-        number = np.cumsum(trajectories) - 1
-        return self._at(kept, trajectory=number[self.trajectory[kept]])
+    def next_states(self, rows: NDArray[np.int64] | None = None) -> NDArray[Any]:
+        """The states after the transitions at these rows; meaningless where an episode terminated."""
+        return self.read_next_states(self._sources(rows))
+
+    def blocks(self, size: int = BLOCK) -> Iterator[NDArray[np.int64]]:
+        """Row numbers of all transitions in order, at most `size` at a time, fewer if states are large."""
+        one = np.zeros(1, dtype=np.int64)
+        state_bytes = self.states(one).nbytes + self.next_states(one).nbytes
+        size = min(size, max(1, BLOCK_BYTES // state_bytes))
+        for low in range(0, self.num_transitions, size):
+            yield np.arange(low, min(low + size, self.num_transitions))
 
     def split(self, length: int) -> Logs:
         """Cuts each trajectory into segments of at most `length` transitions.
 
-        For intervals from few long trajectories of a continuing problem. A cut is a truncation, and the
-        segment after it does not start from d₀. The segments must be long against the time in which the
+        This gives intervals from few long trajectories of a continuing problem. A cut counts as a truncation,
+        and the segment after it does not start from d₀. Choose a length well above the time in which the
         process forgets its state.
         """
         if length < 1:
             raise InputError(f"length must be at least 1, but it is {length}")
-        starts = np.flatnonzero(np.diff(self.trajectory, prepend=-1) > 0)
-        age = np.arange(len(self)) - starts[self.trajectory]
-        first = (age % length) == 0
+        rows = np.arange(self.num_transitions)
+        first = (rows - self.starts[self.trajectory]) % length == 0
         last = np.append(first[1:], True)
-        return self._at(
-            np.arange(len(self)),
+        return self._take(
+            rows,
             trajectory=np.cumsum(first) - 1,
             truncated=(last & ~self.terminated) | self.truncated,
         )
 
-    def _at(self, kept: NDArray[np.int64], **columns: NDArray[Any]) -> Logs:
-        names = ("action", "reward", "terminated", "truncated", "is_initial", "trajectory")
-        rows = kept if self.rows is None else self.rows[kept]
-        chosen = {name: columns.get(name, getattr(self, name)[kept]) for name in names}
-        mu = None if self.mu is None else self.mu[kept]
-        return replace(self, rows=rows, mu=mu, **chosen)
+    def _sources(self, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
+        chosen = np.arange(self.num_transitions) if rows is None else rows
+        return chosen if self.rows is None else self.rows[chosen]
+
+    def _trajectory(self, number: int) -> Trajectory:
+        rows = np.arange(self.lengths[number]) + self.starts[number]
+        ended = bool(self.terminated[rows[-1]])
+        states = self.states(rows)
+        return Trajectory(
+            states if ended else np.concatenate([states, self.next_states(rows[-1:])]),
+            self.action[rows],
+            self.reward[rows],
+            ended,
+            None if self.mu is None else self.mu[rows],
+            bool(self.is_initial[rows[0]]),
+        )
+
+    def _take(self, rows: NDArray[np.int64], **changed: Any) -> Logs:
+        columns: dict[str, Any] = {name: getattr(self, name) for name in _COLUMNS} | changed
+        for name in columns.keys() - changed.keys():
+            columns[name] = None if columns[name] is None else columns[name][rows]
+        return replace(self, rows=self._sources(rows), **columns)
 
 
 def _check_columns(logs: Logs) -> None:
     size = len(logs.action)
     if size == 0:
         raise InputError("the data hold no transition")
-    columns = {
-        "mu": logs.mu,
-        "reward": logs.reward,
-        "terminated": logs.terminated,
-        "truncated": logs.truncated,
-        "is_initial": logs.is_initial,
-        "trajectory": logs.trajectory,
-    }
-    for name, column in columns.items():
+    for name in _COLUMNS:
+        column = getattr(logs, name)
         if column is not None and column.shape != (size,):
             raise InputError(f"{name} has shape {column.shape}, but ({size},) is needed")
-    bad = ~np.isfinite(logs.reward)
-    if bad.any():
-        raise InputError(
-            f"{_count(bad)} rewards are not finite numbers, the first is {logs.reward[bad][0]}"
-        )
+    check_finite("rewards", logs.reward)
     bad = (logs.action < 0) | (logs.action >= logs.num_actions)
     if bad.any():
         raise InputError(
@@ -221,7 +225,7 @@ def _check_columns(logs: Logs) -> None:
     bad = ~last & (logs.terminated | logs.truncated)
     if bad.any():
         raise InputError(
-            f"{_count(bad)} transitions end an episode, but their trajectory goes on after them; "
+            f"{_count(bad)} transitions end an episode, but their trajectory continues after them; "
             "give each episode a trajectory of its own"
         )
     bad = logs.terminated & logs.truncated
@@ -229,8 +233,17 @@ def _check_columns(logs: Logs) -> None:
         raise InputError(f"{_count(bad)} transitions are both terminated and truncated")
 
 
+def check_finite(name: str, values: NDArray[Any]) -> None:
+    """Refuses NaN and infinities."""
+    bad = ~np.isfinite(values)
+    if bad.any():
+        raise InputError(
+            f"{_count(bad)} entries of {name} are not finite numbers, the first is {values[bad][0]}"
+        )
+
+
 def check_mu(mu: NDArray[Any]) -> None:
-    """Each action taken has a probability in (0, 1]."""
+    """Refuses probabilities of actions taken that do not lie in (0, 1]."""
     bad = ~((mu > 0) & (mu <= 1 + 1e-6))
     if bad.any():
         raise InputError(
@@ -240,4 +253,4 @@ def check_mu(mu: NDArray[Any]) -> None:
 
 
 def _count(bad: NDArray[np.bool_]) -> str:
-    return f"{int(bad.sum()):,} of {len(bad):,}"
+    return f"{int(bad.sum()):,} of {bad.size:,}"

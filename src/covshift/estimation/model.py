@@ -1,4 +1,4 @@
-"""The empirical model: what a table of counts says about the MDP, solved exactly."""
+"""The empirical model: the MDP that a table of counts describes, solved exactly."""
 
 from __future__ import annotations
 
@@ -20,22 +20,21 @@ from covshift.validation import Dense, Vector
 @final
 @dataclass(frozen=True, eq=False)
 class EmpiricalModel:
-    """P̂(s'|s, a) = N(s, a, s')/N(s, a), r̂(s, a), d̂₀ and d̂_μ over the states acted in.
+    """P̂(s'|s, a) = N(s, a, s')/N(s, a), r̂(s, a), d̂₀ and d̂_μ over the states with a logged action.
 
     Where π takes an action that was never logged in a state, π is renormalized over those that were;
-    `unsupported_mass` says how much that is. A transition to a state in which nothing was ever done leads
-    to d̂_μ instead; `dead_ends` counts them.
+    `unsupported_mass` says how much of π this concerns. A transition to a state without a logged action leads
+    to d̂_μ instead.
 
     Attributes:
-        states: numbers of the states acted in; all other arrays go by their order.
-        pairs: states × actions, N(s, a).
-        arrivals: (states · actions) × states, N(s, a, s').
-        lost: states × actions, weight of transitions to states in which nothing was done.
-        reward: states × actions, mean reward; 0 where the pair was never seen.
+        states: numbers of the states with a logged action; the other arrays are in this order.
+        pairs: N(s, a), states × actions.
+        arrivals: N(s, a, s'), (states · actions) × states.
+        lost: states × actions, weight of the transitions to states without a logged action.
+        reward: mean reward, states × actions; 0 where the pair was never seen.
         starts: N₀(s), how often an episode started in each state.
         pi: the target policy over the pairs that were seen.
-        unsupported_mass: share of data under which π takes actions never logged there.
-        dead_ends: how many transitions lead to states in which nothing was done.
+        unsupported_mass: share of the data in which π takes actions that were never logged there.
     """
 
     states: NDArray[np.int64]
@@ -46,11 +45,10 @@ class EmpiricalModel:
     starts: Vector
     pi: Dense
     unsupported_mass: float
-    dead_ends: int
 
     @classmethod
     def of(cls, experience: Experience) -> EmpiricalModel:
-        """Counts in one pass over the data."""
+        """Counts the transitions in one pass over the data."""
         size, num_actions = experience.features.size, experience.num_actions
         out, reward = np.zeros(size * num_actions), np.zeros(size * num_actions)
         starts, pi = np.zeros(size), np.zeros((size, num_actions))
@@ -62,9 +60,9 @@ class EmpiricalModel:
             first = sample.is_initial_tm1
             starts += np.bincount(sample.x_tm1[first], sample.weight[first], minlength=size)
             pi[sample.x_tm1] = sample.pi_tm1
-            goes_on = ~sample.terminated_t
+            stays = ~sample.terminated_t
             arrivals = arrivals + _count_arrivals(
-                pair[goes_on], sample.x_t[goes_on], sample.weight[goes_on], arrivals.shape
+                pair[stays], sample.x_t[stays], sample.weight[stays], arrivals.shape
             )
         pairs = out.reshape(size, num_actions)
         known = np.flatnonzero(pairs.sum(axis=1) > 0)
@@ -90,7 +88,7 @@ class EmpiricalModel:
         supported = (target * seen).sum(axis=1)
         share = counts.sum(axis=1) / counts.sum()
         nowhere = supported <= 0
-        # Where π takes none of the actions logged, nothing better is known than what was done.
+        # Where π takes none of the logged actions, the behavior policy stands in for it.
         target = np.where(nowhere[:, None], counts, target * seen)
         total = reward.reshape(pairs.shape)[known]
         return cls(
@@ -102,18 +100,17 @@ class EmpiricalModel:
             starts[known],
             target / target.sum(axis=1, keepdims=True),
             float(share @ (1.0 - np.minimum(supported, 1.0))),
-            round(float(lost.sum())),
         )
 
     @property
     def d_mu(self) -> Vector:
-        """Share of the actions that were taken in each state."""
+        """The share of transitions that leave each state."""
         visits = self.pairs.sum(axis=1)
         return np.asarray(visits / visits.sum())
 
     @property
     def d_0(self) -> Vector:
-        """Share of each state among the initial ones."""
+        """The share of each state among the initial states."""
         if self.starts.sum() <= 0:
             raise InputError(
                 "no state is marked is_initial, so the start distribution is not known"
@@ -122,7 +119,7 @@ class EmpiricalModel:
 
     @property
     def visits(self) -> Vector:
-        """d_μ of the episodic semantics: visits to each state for each initial state logged."""
+        """d_μ of the semantics `visits`: visits to each state per initial state logged."""
         return np.asarray(self.pairs.sum(axis=1) / self.starts.sum())
 
     @cached_property
@@ -137,24 +134,24 @@ class EmpiricalModel:
         if to_data.any():
             p = sp.csr_array(p + sp.csr_array(to_data[:, None]) @ sp.csr_array(self.d_mu[None, :]))
         p.eliminate_zeros()
-        # Rounding may lift a row over 1, which the chain would refuse.
+        # Rounding may lift the sum of a row above 1, which the chain would refuse.
         excess = np.maximum(np.asarray(p.sum(axis=1)).ravel(), 1.0)
         return sp.csr_array(sp.diags_array(1.0 / excess) @ p)
 
     @property
     def r_pi(self) -> Vector:
-        """r̂_π."""
+        """r̂_π, the mean reward of π in each state."""
         return np.asarray((self.pi * self.reward).sum(axis=1))
 
     def chain(self, semantics: Semantics, discount: float = 1.0) -> MarkovChain:
-        """P̂_π as a chain of `theory`, in which a discount is the probability of going on."""
+        """P̂_π as a chain of `theory`; an episode continues with probability `discount` at every step."""
         if semantics == "continuing":
             return MarkovChain(self._stochastic())
         chain = MarkovChain(sp.csr_array(discount * self.p_pi), self.d_0)
         return chain.restart() if semantics == "restart" else chain
 
     def ratio(self, semantics: Semantics, ratio_discount: float, discount: float = 1.0) -> Vector:
-        """The exact ratio of this model: d̂_π/d̂_μ by `theory.c_star`.
+        """The exact ratio d̂_π/d̂_μ of this model, by `theory.c_star`.
 
         Raises:
             InputError: at γ̂ = 1 the ratio of this model is not unique, or episodes never end.
@@ -166,26 +163,26 @@ class EmpiricalModel:
         return c_star(chain, d_mu, ratio_discount)
 
     def value(self, discount: float) -> Vector:
-        """V̂ = (I - γP̂_π)⁻¹ r̂_π of the states acted in."""
+        """V̂ = (I - γP̂_π)⁻¹ r̂_π of the states with a logged action."""
         chain = self.chain("visits")
         if discount == 1.0:
             self._check_unique(chain)
         return chain.resolvent(discount).solve(self.r_pi)
 
     def q_values(self, v: Vector, discount: float) -> Dense:
-        """Q̂ = r̂ + γ P̂ v, states × actions; NaN-free: 0 rewards and values where never seen."""
+        """Q̂ = r̂ + γ P̂ v, states × actions; 0 where the pair was never seen."""
         inflow = (self.arrivals @ v).reshape(self.pairs.shape) + self.lost * float(self.d_mu @ v)
         mean = np.divide(inflow, self.pairs, where=self.pairs > 0, out=np.zeros_like(self.pairs))
         return np.asarray(self.reward + discount * mean)
 
     def end_share(self) -> Dense:
-        """Share of each pair's transitions that ended an episode."""
+        """The share of each pair's transitions that ended an episode."""
         went = np.asarray(self.arrivals.sum(axis=1)).reshape(self.pairs.shape) + self.lost
         share = np.divide(went, self.pairs, where=self.pairs > 0, out=np.ones_like(self.pairs))
         return np.maximum(1.0 - share, 0.0)
 
     def scatter(self, values: Vector, size: int, fill: float) -> Vector:
-        """Values of the known states in a table of all of them."""
+        """Values of these states in a table of all states; `fill` elsewhere."""
         table = np.full((size, *values.shape[1:]), fill)
         table[self.states] = values
         return table
@@ -215,7 +212,7 @@ class EmpiricalModel:
 def _count_arrivals(
     pair: NDArray[np.int64], arrived: NDArray[np.int64], weight: Vector, shape: tuple[int, int]
 ) -> sp.csr_array:
-    """N(s, a, s') of one block; a dense table of it is faster where it is not much larger."""
+    """N(s, a, s') of one batch, counted in a dense table if that is not much larger."""
     if shape[0] * shape[1] <= 4 * len(pair):
         flat = np.bincount(pair * shape[1] + arrived, weight, minlength=shape[0] * shape[1])
         return sp.csr_array(flat.reshape(shape))

@@ -1,10 +1,10 @@
-"""The ratio by a neural network: mini-batches, a target network, and the agent's own loss."""
+"""The ratio as a neural network, learned from mini-batches with a target network and the agent's loss."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from covshift.learners.deep import RatioBatch, RatioLearner
 
 NUM_UPDATES = 4000
-"""Mini-batches of a fit, unless told."""
+"""Default number of mini-batches of a fit."""
 
 
 def fit_neural(
@@ -34,23 +34,23 @@ def fit_neural(
     seed: int = 0,
     progress: Callable[[int], None] = lambda count: None,
 ) -> NeuralRatio:
-    """Discounted COP-TD with a network of two hidden layers of 128 units; eq. (9), B1, B4.
+    """Discounted COP-TD, eq. (9), with a network of two hidden layers of 128 units.
 
-    Where E_μ[c] = 1 the result is rescaled to that mean if nothing else sets its scale: at γ̂ = 1, and under
-    `inverse` weighting, whose scale collapses (B1).
+    The result is rescaled to E_μ[c] = 1 where that holds and nothing else sets the scale: at γ̂ = 1, and under
+    `inverse` weighting, whose scale collapses (B1, weighting errors by 1/c).
 
     Args:
-        problem: what to estimate.
-        num_steps: n of the n-step target; arrivals with fewer steps before them in their record have no target.
-        weighting: of the squared errors: uniform, or 1/ĉ.
-        head: linear, whose negative outputs count as 0 once it is fitted but as they are in targets, or softplus, which
-            is positive but loses mass where targets are noisy (B6).
-        num_updates: mini-batches.
-        batch_size: arrivals of each.
+        problem: the ratio to estimate.
+        num_steps: n of the n-step target (B4); states with fewer steps before them in their record have none.
+        weighting: weight of the squared errors: uniform, or 1/ĉ.
+        head: `linear`, whose negative outputs stay as they are in targets and become 0 in the result; or
+            `softplus`, which is positive but loses mass where targets are noisy (B6).
+        num_updates: number of mini-batches.
+        batch_size: states per mini-batch.
         learning_rate: Adam's first step size, which falls linearly to 0.
-        target_updates: updates between copies to the target network.
-        seed: of weights and batches.
-        progress: is told how many more updates are done.
+        target_updates: number of updates between copies to the target network.
+        seed: seed of the weights and the batches.
+        progress: called with 1 after each update.
     """
     for name, count in (
         ("num_steps", num_steps),
@@ -61,7 +61,8 @@ def fit_neural(
         check_count(name, count)
     if weighting not in ("uniform", "inverse") or head not in ("linear", "softplus"):
         raise InputError(
-            f"weighting must be uniform or inverse and head linear or softplus, but they are {weighting} and {head}"
+            "weighting must be uniform or inverse and head must be linear or softplus, but they are "
+            f"{weighting} and {head}"
         )
     import torch
 
@@ -92,63 +93,55 @@ def fit_neural(
     )
     for update in range(num_updates):
         drawn = rng.integers(len(windows.arrived), size=batch_size)
-        batch, rho = windows.batch(states, drawn)
-        learner.learn(batch, rho)
+        learner.learn(_batch(states, windows, drawn), windows.rho[:, drawn])
         learner.optimizer.param_groups[0]["lr"] = learning_rate * (1 - (update + 1) / num_updates)
         progress(1)
     rescaled = problem.has_mean_one and (problem.ratio_discount == 1.0 or weighting == "inverse")
     return _function(problem, learner, head == "softplus", rescaled)
 
 
-class _Windows:
-    """Arrivals with the steps that led to them, as row numbers of `_states`.
+class _Windows(NamedTuple):
+    """States that were arrived at, with the n steps that led to them; states are rows of `_states`.
 
     Attributes:
         arrived: the state of each arrival.
         sources: n × arrivals, the states that the steps left, oldest first.
-        rho: γρ of each step.
-        initial: whether the state that a step led to starts an episode.
+        rho: n × arrivals, γρ of each step.
+        initial: n × arrivals, whether the state that a step led to starts an episode.
     """
 
-    def __init__(
-        self,
-        arrived: NDArray[np.int64],
-        sources: NDArray[np.int64],
-        rho: NDArray[np.float64],
-        initial: NDArray[np.bool_],
-    ) -> None:
-        self.arrived, self.sources, self.rho, self.initial = arrived, sources, rho, initial
+    arrived: NDArray[np.int64]
+    sources: NDArray[np.int64]
+    rho: NDArray[np.float64]
+    initial: NDArray[np.bool_]
 
-    def batch(
-        self, states: NDArray[np.float32], drawn: NDArray[np.int64]
-    ) -> tuple[RatioBatch, NDArray[np.float64]]:
-        """The arrivals that were drawn; ρ stands for π, with μ = 1."""
-        from covshift.learners.deep import RatioBatch
 
-        sources = self.sources[:, drawn]
-        shape = sources.shape
-        batch = RatioBatch(
-            s_t=states[self.arrived[drawn]],
-            is_trained_t=np.ones(len(drawn), dtype=bool),
-            s_window=states[sources],
-            a_window=np.zeros(shape, dtype=np.int64),
-            mu_window=np.ones(shape, dtype=np.float32),
-            is_initial_window=self.initial[:, drawn],
-            is_source_initial=np.zeros(len(drawn), dtype=bool),
-        )
-        return batch, self.rho[:, drawn]
+def _batch(states: NDArray[np.float32], windows: _Windows, drawn: NDArray[np.int64]) -> RatioBatch:
+    """Some arrivals as a batch of the learner, which gets ρ beside it and so needs no actions and no μ."""
+    from covshift.learners.deep import RatioBatch
+
+    sources = windows.sources[:, drawn]
+    return RatioBatch(
+        s_t=states[windows.arrived[drawn]],
+        is_trained_t=np.ones(len(drawn), dtype=bool),
+        s_window=states[sources],
+        a_window=np.zeros(sources.shape, dtype=np.int64),
+        mu_window=np.ones(sources.shape, dtype=np.float32),
+        is_initial_window=windows.initial[:, drawn],
+        is_source_initial=np.zeros(len(drawn), dtype=bool),
+    )
 
 
 def _windows(problem: RatioProblem, num_steps: int, rng: np.random.Generator) -> _Windows:
-    """Arrivals whose window is whole, or reaches an episode's start, before which nothing counts."""
+    """Arrivals with all n steps in their record, or with an episode's start among them."""
     listed = list(arrivals(problem, rng, by_row=True))
     source, rho, arrived, initial = (np.array(column) for column in zip(*listed, strict=True))
     begins = arrived < 0
-    place = np.arange(len(arrived))
-    record = np.maximum.accumulate(np.where(begins, place, -1))
-    window = place - np.arange(num_steps - 1, -1, -1)[:, None]
+    row = np.arange(len(arrived))
+    record = np.maximum.accumulate(np.where(begins, row, -1))
+    window = row - np.arange(num_steps - 1, -1, -1)[:, None]
     inside = window > record
-    clamped = np.where(inside, window, place)
+    clamped = np.where(inside, window, row)
     starts = initial[clamped] & inside
     whole = inside.all(axis=0) | starts.any(axis=0)
     kept = whole & ~begins
@@ -158,7 +151,7 @@ def _windows(problem: RatioProblem, num_steps: int, rng: np.random.Generator) ->
 
 
 def _states(problem: RatioProblem) -> NDArray[np.float32]:
-    """States before all transitions, then those after them, as `arrivals` numbers them."""
+    """The states before all transitions, then those after them, as `arrivals` numbers them."""
     samples = list(problem.experience.samples())
     rows = np.concatenate([*(s.x_tm1 for s in samples), *(s.x_t for s in samples)])
     if problem.experience.is_tabular:
@@ -170,10 +163,10 @@ def _states(problem: RatioProblem) -> NDArray[np.float32]:
 def _function(
     problem: RatioProblem, learner: RatioLearner, positive: bool, rescaled: bool
 ) -> NeuralRatio:
+    experience = problem.experience
     w_torso, b_torso, w_hidden, b_hidden, w_out, b_out = (
         value.double().numpy() for value in learner.network.state_dict().values()
     )
-    experience = problem.experience
     states = experience.features.size if experience.is_tabular else 0
     function = NeuralRatio(
         w_torso, b_torso, w_hidden, b_hidden, w_out, b_out, 1.0, positive, states
@@ -183,5 +176,7 @@ def _function(
     total = sum(float(s.weight @ function.at(s.x_tm1)) for s in experience.samples())
     mean = total / sum(float(s.weight.sum()) for s in experience.samples())
     if not mean > 0:
-        raise InputError("the network's ratio is 0 everywhere: take more updates or head softplus")
+        raise InputError(
+            "the network's ratio is 0 everywhere: use more updates, or head='softplus'"
+        )
     return replace(function, scale=1.0 / mean)

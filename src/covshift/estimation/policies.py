@@ -21,14 +21,13 @@ def as_policy(policy: PolicyLike, num_actions: int) -> Policy:
     """The policy that a user means.
 
     Args:
-        policy: a function of a batch of states that returns batch × actions probabilities; a table of
-            states × actions; a name of the grammar `uniform | file:P.npy | run:DIR,epsilon=E |
-            module:function`; or an object
-            with `probabilities`.
-        num_actions: of the environment.
+        policy: a function from a batch of states to batch × actions probabilities; a table of states ×
+            actions; a name `uniform | file:P.npy | run:DIR,epsilon=E | module:function`; or an object with a
+            method `probabilities`.
+        num_actions: number of actions of the environment.
 
     Raises:
-        InputError: it is none of these, or no policy over that many actions.
+        InputError: it is none of these, or not a policy over that many actions.
     """
     if isinstance(policy, str):
         return parse_policy(policy, num_actions)
@@ -46,7 +45,7 @@ def as_policy(policy: PolicyLike, num_actions: int) -> Policy:
     if bad.any():
         row = int(np.argmax(bad))
         raise InputError(
-            f"{int(bad.sum())} of {len(bad)} rows of the policy's table are no probability vectors, the "
+            f"{int(bad.sum())} of {len(bad)} rows of the policy's table are not probability vectors, the "
             f"first is row {row}: {table[row]}"
         )
     table = table / sums[:, None]

@@ -1,4 +1,4 @@
-"""What ratio is asked for, and the functions of states that answer."""
+"""Which ratio is asked for, and the functions of states that answer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from covshift.validation import Dense, Vector, check_discount
 
 
 class RatioFunction(Protocol):
-    """ĉ as a function of features or of state numbers, and what makes it again."""
+    """ĉ as a function of features or of state numbers, which can be saved as arrays."""
 
     kind: ClassVar[str]
 
@@ -23,19 +23,19 @@ class RatioFunction(Protocol):
         """ĉ of each row."""
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """What `RatioEstimate.save` writes."""
+        """The arguments that make the same function again."""
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class TableRatio:
-    """A ratio a state; 1 where the data say nothing."""
+    """One ratio per state; 1 where the data say nothing."""
 
     c: Vector
     kind: ClassVar[str] = "table"
 
     def at(self, x: NDArray[Any]) -> Vector:
-        """By number."""
+        """ĉ by state number."""
         return np.asarray(self.c[x])
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -52,7 +52,7 @@ class LinearRatioFunction:
     kind: ClassVar[str] = "linear"
 
     def at(self, x: NDArray[Any]) -> Vector:
-        """By features."""
+        """ĉ by features."""
         return np.maximum(x @ self.w, 0.0)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -63,12 +63,12 @@ class LinearRatioFunction:
 @final
 @dataclass(frozen=True, eq=False)
 class NeuralRatio:
-    """max(ĉ, 0) of a network with two hidden layers of ReLU, in NumPy, so that reading it needs no torch.
+    """max(ĉ, 0) of a network with two hidden ReLU layers, in NumPy so that it can be read without torch.
 
     Attributes:
-        scale: what its output is multiplied by.
-        positive: whether the output goes through softplus.
-        num_states: of a table, whose states are seen as one-hot vectors; 0 for features.
+        scale: factor that the output is multiplied by.
+        positive: whether the output passes through softplus.
+        num_states: number of states of a table, which the network sees as one-hot vectors; 0 for features.
     """
 
     w_torso: Dense
@@ -83,7 +83,7 @@ class NeuralRatio:
     kind: ClassVar[str] = "neural"
 
     def at(self, x: NDArray[Any]) -> Vector:
-        """By features, or by number."""
+        """ĉ by features, or by state number."""
         inputs = np.eye(int(self.num_states))[x] if self.num_states else x
         hidden = np.maximum(inputs @ self.w_torso.T + self.b_torso, 0.0)
         hidden = np.maximum(hidden @ self.w_hidden.T + self.b_hidden, 0.0)
@@ -92,18 +92,24 @@ class NeuralRatio:
         return np.asarray(float(self.scale) * c)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Weights and what they mean."""
+        """The weights and settings."""
         return {name: np.asarray(value) for name, value in vars(self).items()}
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class RatioProblem:
-    """What ratio is asked for, of which data.
+    """Which ratio is asked for, from which data.
 
-    The ratio is that of `theory.c_star`. With a `discount` γ below 1, in the semantics `visits`, an episode
-    is moreover cut short with probability 1 - γ a step, so that at γ̂ = 1 the ratio is that of the
-    discounted visits Σ γⁱ (P_πᵀ)ⁱ d₀: COP-TD with γρ for ρ.
+    The ratio is that of `theory.c_star`. With a `discount` γ < 1, which needs the semantics `visits`, every
+    step also ends the episode with probability 1 - γ. At γ̂ = 1 the ratio is then that of the discounted visits
+    Σ γⁱ (P_πᵀ)ⁱ d₀, and its rule is COP-TD with γρ for ρ.
+
+    Args:
+        experience: the data, with the target policy and features.
+        ratio_discount: the ratio's discount γ̂.
+        semantics: how episodes count.
+        discount: γ of discounted visits; 1 for the ratio of the paper.
     """
 
     experience: Experience
@@ -115,12 +121,19 @@ class RatioProblem:
         check_discount("ratio_discount", self.ratio_discount)
         check_discount("discount", self.discount)
         if self.discount < 1.0 and self.semantics != "visits":
-            raise InputError(f"discounted visits are of the semantics visits, not {self.semantics}")
+            raise InputError(
+                f"a discount below 1 needs the semantics visits, but they are {self.semantics}"
+            )
 
     @property
     def has_mean_one(self) -> bool:
         """Whether E_μ[c] = 1."""
         return self.semantics != "visits"
+
+    @property
+    def default_method(self) -> str:
+        """The ratio method to use unless one is named."""
+        return "empirical" if self.experience.is_tabular else "least-squares"
 
 
 FUNCTIONS: dict[str, Callable[..., RatioFunction]] = {
@@ -128,4 +141,4 @@ FUNCTIONS: dict[str, Callable[..., RatioFunction]] = {
     LinearRatioFunction.kind: LinearRatioFunction,
     NeuralRatio.kind: NeuralRatio,
 }
-"""What a saved ratio is made of again, by its kind."""
+"""What a saved ratio is made with again, by its kind."""

@@ -13,10 +13,10 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from covshift.errors import InputError
-from covshift.estimation.behavior import Calibration
+from covshift.estimation.behavior import BehaviorLike, Calibration
 from covshift.estimation.diagnostics import Diagnostics, diagnose, projected_residual
 from covshift.estimation.experience import Experience, Semantics
-from covshift.estimation.features import Features, FeaturesLike, load_features
+from covshift.estimation.features import Features, FeaturesLike, load_features, save_features
 from covshift.estimation.fitting import fit_ratio
 from covshift.estimation.inputs import Data, as_logs
 from covshift.estimation.policies import PolicyLike
@@ -35,15 +35,15 @@ class RatioEstimate:
     """An estimated ratio: a function of states with its diagnostics.
 
     Attributes:
-        method: by which it was estimated.
-        ratio_discount: γ̂.
-        semantics: `continuing`, `visits` or `restart`.
+        method: name of the method that estimated it.
+        ratio_discount: the ratio's discount γ̂.
+        semantics: how episodes count: `continuing`, `visits` or `restart`.
         discount: γ of discounted visits; 1 for the ratio of the paper.
-        features: of the states.
-        function: ĉ.
-        diagnostics: whether to believe it.
-        sample: ĉ on at most 100 000 states of the data, for plots.
-        calibration: of μ, where it was estimated.
+        features: features of the states.
+        function: ĉ as a function of the features.
+        diagnostics: whether to trust it.
+        sample: ĉ at about 100 000 states of the data or fewer, for plots.
+        calibration: how well μ is calibrated, if it was estimated.
     """
 
     method: str
@@ -57,60 +57,60 @@ class RatioEstimate:
     calibration: Calibration | None = None
 
     def ratio(self, states: Any) -> Vector:
-        """ĉ of each state of a batch."""
+        """ĉ of each state in a batch."""
         return self.function.at(self.features(np.asarray(states)))
 
     def mean_over(self, data: Data) -> float:
-        """Mean ĉ over the states of other data; over rollouts of π it is E_π[ĉ] ≥ E_μ[ĉ] (B3)."""
+        """Mean ĉ over the states of other data.
+
+        Over rollouts of π it is E_π[ĉ], which should be at least E_μ[ĉ] (B3, π visits states of larger ratio).
+        """
         logs = as_logs(data)
-        total = sum(float(self.ratio(block.s_tm1).sum()) for block in logs.blocks())
-        return total / len(logs)
+        total = sum(float(self.ratio(logs.states(rows)).sum()) for rows in logs.blocks())
+        return total / logs.num_transitions
 
     def save(self, folder: Path | str) -> Path:
-        """Writes `estimate.json` and `estimate.npz`, from which `load` makes it again."""
-        place = Path(folder)
-        place.mkdir(parents=True, exist_ok=True)
+        """Writes `estimate.json` and `estimate.npz` into a folder, for `load` to read."""
+        path = Path(folder)
+        path.mkdir(parents=True, exist_ok=True)
+        kind, arrays = save_features(self.features)
         spec = {
             "format_version": FORMAT_VERSION,
             "method": self.method,
             "ratio_discount": self.ratio_discount,
             "semantics": self.semantics,
             "discount": self.discount,
-            "features": self.features.kind,
+            "features": kind,
             "function": self.function.kind,
             "diagnostics": self.diagnostics.record(),
         }
-        arrays = {f"features.{name}": v for name, v in self.features.arrays().items()}
+        arrays = {f"features.{name}": v for name, v in arrays.items()}
         arrays |= {f"function.{name}": v for name, v in self.function.arrays().items()}
         arrays["sample"] = self.sample
-        with whole_file(place / ARRAYS) as partial, partial.open("wb") as file:
+        with whole_file(path / ARRAYS) as partial, partial.open("wb") as file:
             np.savez(file, allow_pickle=False, **arrays)
-        write_text(place / SPEC, json.dumps(spec, indent=2, ensure_ascii=False) + "\n")
-        return place
+        write_text(path / SPEC, json.dumps(spec, indent=2, ensure_ascii=False) + "\n")
+        return path
 
     @classmethod
     def load(cls, folder: Path | str, features: FeaturesLike = None) -> RatioEstimate:
-        """The estimate that `save` wrote; nothing of the files is run.
+        """Reads an estimate that `save` wrote, without running any code from its files.
 
         Args:
-            folder: where it was saved.
-            features: the function of features, where one was used.
+            folder: the folder it was saved in.
+            features: the function of features, if the estimate used one.
         """
-        place = Path(folder)
+        path = Path(folder)
         try:
-            spec = json.loads((place / SPEC).read_text(encoding="utf-8"))
-            with np.load(place / ARRAYS, allow_pickle=False) as file:
+            spec = json.loads((path / SPEC).read_text(encoding="utf-8"))
+            with np.load(path / ARRAYS, allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files}
         except (OSError, ValueError, zipfile.BadZipFile) as error:
-            raise InputError(f"{place} holds no estimate that can be read: {error}") from error
+            raise InputError(f"{path} holds no estimate that can be read: {error}") from error
         if not isinstance(spec, dict) or spec.get("format_version") != FORMAT_VERSION:
-            raise InputError(f"{place / SPEC} is no estimate of format version {FORMAT_VERSION}")
+            raise InputError(f"{path / SPEC} is no estimate of format version {FORMAT_VERSION}")
         if spec["function"] not in FUNCTIONS:
             raise InputError(f"a ratio of the kind '{spec['function']}' is not known")
-        recorded = spec["diagnostics"].items()
-        known: dict[str, Any] = {
-            name: float("nan") if value is None else value for name, value in recorded
-        }
         return cls(
             spec["method"],
             spec["ratio_discount"],
@@ -118,12 +118,12 @@ class RatioEstimate:
             spec["discount"],
             load_features(spec["features"], _under("features", arrays), features),
             FUNCTIONS[spec["function"]](**_under("function", arrays)),
-            Diagnostics(**known),
+            Diagnostics.of_record(spec["diagnostics"]),
             arrays["sample"],
         )
 
     def plot(self) -> Figure:
-        """How ĉ is distributed over the data, and how much of the weight few states carry."""
+        """Draws how ĉ is distributed over the data, and how much of the weight the largest ratios carry."""
         with house_style():
             figure, (left, right) = panels(2, width=9.0, height=3.4)
             left.hist(self.sample, bins=60, color=COLORS[0])
@@ -149,29 +149,29 @@ def estimate_ratio(
     semantics: Semantics | None = None,
     discount: float = 1.0,
     features: FeaturesLike = None,
-    behavior: PolicyLike | NDArray[np.float64] | None = None,
+    behavior: BehaviorLike = None,
     held_out: float = 0.25,
     **options: Any,
 ) -> RatioEstimate:
     """Estimates c(s) = d_π(s)/d_μ(s), or its discounted form, from logged data.
 
     Args:
-        data: anything that `as_logs` takes.
+        data: anything that `as_logs` accepts.
         policy: the target policy π: a function of states, a table, or a name.
-        ratio_discount: γ̂; below 1 the ratio is d̂_π/d_μ, which needs less data.
-        method: `empirical`, `td`, `least-squares`, `semi-gradient`, `simplex`, `neural`, or one that was registered; by
+        ratio_discount: the ratio's discount γ̂; below 1 the ratio is d̂_π/d_μ, which needs less data.
+        method: `empirical`, `td`, `least-squares`, `semi-gradient`, `simplex`, `neural`, or a registered one; by
             default `empirical` on tables and `least-squares` on features.
-        semantics: `continuing`, `visits` or `restart`; by default `visits` where an episode terminated, else
+        semantics: `continuing`, `visits` or `restart`; by default `visits` if an episode terminated, else
             `continuing`.
         discount: γ of discounted visits from d₀, in the semantics `visits`; 1 for the ratio of the paper.
         features: None, a table of states × features, a function of states, or an object of
             `covshift.estimation.features`.
-        behavior: μ where it was not logged: a policy, a probability a transition, or 'estimate'.
-        held_out: share of the trajectories from which the held-out residual is taken; 0 leaves it out.
-        options: of the method.
+        behavior: μ if it was not logged: a policy, one probability per transition, or 'estimate'.
+        held_out: share of the trajectories to hold out for the held-out residual; 0 skips it.
+        options: options of the method.
 
     Returns:
-        The estimate with diagnostics.
+        The estimate with its diagnostics.
 
     Example:
         >>> from covshift.estimation import estimate_ratio, simulate_logs
@@ -184,7 +184,7 @@ def estimate_ratio(
     """
     experience = Experience.of(data, policy, features=features, behavior=behavior)
     problem = RatioProblem(experience, ratio_discount, experience.resolve(semantics), discount)
-    name = ("empirical" if experience.is_tabular else "least-squares") if method is None else method
+    name = problem.default_method if method is None else method
     function = fit_ratio(problem, name, **options)
     residual = _held_out_residual(problem, name, held_out, options)
     return RatioEstimate(
@@ -203,8 +203,8 @@ def estimate_ratio(
 def _held_out_residual(
     problem: RatioProblem, method: str, share: float, options: dict[str, Any]
 ) -> float:
-    """The residual on trajectories spread evenly over the data, of a fit to the others."""
-    count = problem.experience.logs.num_trajectories
+    """The residual on trajectories spread evenly over the data, for a fit to the others."""
+    count = len(problem.experience.logs)
     if not 0.0 <= share < 1.0:
         raise InputError(f"held_out must lie in [0, 1), but it is {share}")
     if count < 2 or share == 0.0:
@@ -221,7 +221,7 @@ def _held_out_residual(
 
 
 def _some_ratios(experience: Experience, function: RatioFunction, most: int = 100_000) -> Vector:
-    every = max(1, len(experience.logs) // most)
+    every = max(1, experience.logs.num_transitions // most)
     return np.concatenate([function.at(s.x_tm1[::every]) for s in experience.samples()])
 
 

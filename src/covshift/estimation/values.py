@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from covshift.errors import InputError
+from covshift.estimation.behavior import BehaviorLike
 from covshift.estimation.comparison import Comparison, ValueEstimate
 from covshift.estimation.estimand import Estimand, Objective
 from covshift.estimation.estimators import ESTIMATORS, estimators_of, find_estimator
@@ -32,7 +32,7 @@ def evaluate_policy(
     ratio_method: str | None = None,
     ratio_options: dict[str, Any] | None = None,
     features: FeaturesLike = None,
-    behavior: PolicyLike | NDArray[np.float64] | None = None,
+    behavior: BehaviorLike = None,
     ridge: float = 1e-6,
     interval: float | None = 0.95,
     replicates: int = 200,
@@ -40,26 +40,26 @@ def evaluate_policy(
 ) -> ValueEstimate:
     """Estimates what a policy is worth from data that another policy logged.
 
-    The interval is the middle of a Bayesian bootstrap over trajectories: each replicate weighs every
-    trajectory by a Dirichlet draw, so that none is left out and what the whole data determine each replicate
-    does too. It says how the estimate varies with the data, not how far it is from the truth where the
-    features or the ratio's discount bias it.
+    The interval holds the middle of a Bayesian bootstrap over trajectories. Each replicate weights every
+    trajectory by a Dirichlet draw, so that none is left out and a replicate has an answer wherever the whole
+    data have one. The interval says how the estimate varies with the data, not how far it is from the truth if
+    the features or the ratio's discount bias it.
 
     Args:
-        data: anything that `as_logs` takes.
+        data: anything that `as_logs` accepts.
         policy: the policy π to evaluate.
-        estimator: one of `ESTIMATORS`.
+        estimator: a name in `ESTIMATORS`.
         objective: `discounted` or `average`; see `Estimand`.
         discount: γ of the value.
-        ratio_discount: γ̂ of estimators with a ratio, for the average reward.
-        ratio_method: how they estimate the ratio.
-        ratio_options: of that method.
-        features: as in `estimate_ratio`.
-        behavior: μ where it was not logged.
-        ridge: of estimators on features.
-        interval: its level, or None for none.
-        replicates: of the bootstrap.
-        seed: of the bootstrap.
+        ratio_discount: γ̂ of the ratio, for estimators of the average reward that use one.
+        ratio_method: the method to estimate that ratio.
+        ratio_options: options of that method.
+        features: features of the states, as in `estimate_ratio`.
+        behavior: μ if it was not logged, as in `estimate_ratio`.
+        ridge: ridge of estimators on features.
+        interval: confidence level, or None for no interval.
+        replicates: number of bootstrap replicates.
+        seed: seed of the bootstrap.
 
     Returns:
         The estimate with its interval.
@@ -69,7 +69,7 @@ def evaluate_policy(
         >>> from covshift.theory.examples import random_walk
         >>> walk = random_walk()
         >>> logs = simulate_logs(walk.mdp, walk.mu, 1000, 10, np.random.default_rng(0))
-        >>> found = evaluate_policy(logs, walk.pi, discount=1.0)
+        >>> found = evaluate_policy(logs, walk.pi, estimator="mis-sn", discount=1.0)
         >>> truth = float(walk.mdp.d_0 @ walk.mdp.value(walk.pi, 1.0))
         >>> found.low < truth < found.high
         True
@@ -90,7 +90,7 @@ def compare_estimators(
     discount: float = 0.99,
     ratio_discount: float = 1.0,
     features: FeaturesLike = None,
-    behavior: PolicyLike | NDArray[np.float64] | None = None,
+    behavior: BehaviorLike = None,
     ridge: float = 1e-6,
     interval: float | None = 0.95,
     replicates: int = 200,
@@ -98,52 +98,30 @@ def compare_estimators(
     truth: float | None = None,
     progress: Callable[[int], None] = lambda count: None,
 ) -> Comparison:
-    """Asks many estimators the same estimand; where they disagree, none should be believed alone.
+    """Estimates the same value with many estimators; if they disagree, trust none of them alone.
 
-    Args:
-        estimators: their names; by default all that can answer.
-        truth: the true value, where it is known, for the picture.
-        progress: is told how many more estimators are done.
-        data: as in `evaluate_policy`, and so are the others.
-        policy: π.
-        objective: `discounted` or `average`.
-        discount: γ.
-        ratio_discount: γ̂.
-        features: of the states.
-        behavior: μ where it was not logged.
-        ridge: of linear estimators.
-        interval: its level, or None.
-        replicates: of the bootstrap.
-        seed: of the bootstrap.
+    `estimators` are names in `ESTIMATORS`, by default all that can answer for the objective. `truth` is the true
+    value, if it is known, for the picture. `progress` is called with 1 after each estimator. The other
+    arguments are those of `evaluate_policy`.
 
     Returns:
-        All estimates, and why some could not answer.
+        All estimates, and why some estimators could not answer.
     """
     experience = Experience.of(data, policy, features=features, behavior=behavior)
     estimand = Estimand(objective, discount, ratio_discount, ridge=ridge)
     _check_bootstrap(interval, replicates, seed)
-    names = estimators_of(objective) if estimators is None else list(estimators)
     estimates, failures = [], {}
-    for name in names:
+    for name in estimators_of(objective) if estimators is None else estimators:
         try:
             estimates.append(
                 evaluate_experience(experience, estimand, name, interval, replicates, seed)
             )
         except InputError as error:
-            if estimators is not None and name not in ESTIMATORS:
+            if name not in ESTIMATORS:
                 raise
             failures[name] = str(error)
         progress(1)
     return Comparison(estimates, failures, truth)
-
-
-def bootstrap_weights(
-    num_trajectories: int, replicates: int, rng: np.random.Generator
-) -> Iterator[Vector]:
-    """n · Dirichlet(1, …, 1), a draw a replicate."""
-    for _ in range(replicates):
-        draw = rng.standard_exponential(num_trajectories)
-        yield num_trajectories * draw / draw.sum()
 
 
 def evaluate_experience(
@@ -154,33 +132,37 @@ def evaluate_experience(
     replicates: int = 200,
     seed: int = 0,
 ) -> ValueEstimate:
-    """`evaluate_policy` on data that were brought into form before, for many questions about them."""
+    """`evaluate_policy` for prepared data, so that several questions can share them."""
     _check_bootstrap(interval, replicates, seed)
-    chosen = find_estimator(estimator, estimand)
+    estimate = find_estimator(estimator, estimand).estimate
     estimand.check(experience)
     started = time.perf_counter()
     with np.errstate(over="ignore", invalid="ignore"):
-        value = chosen.estimate(experience, estimand)
+        value = estimate(experience, estimand)
     if not np.isfinite(value):
         raise InputError(
             f"{estimator} is not a finite number on these data: its weights grow beyond all numbers"
         )
-    low = high = float("nan")
+    low = high = level = float("nan")
     found = np.empty(0)
     if interval is not None:
-        found = _replicate(experience, estimand, estimator, replicates, seed)
+        _check_trajectories(len(experience.logs))
+        draws = bootstrap_weights(len(experience.logs), replicates, np.random.default_rng(seed))
+        found = np.array([estimate(experience.reweighted(w), estimand) for w in draws])
         tail = 50.0 * (1.0 - interval)
         low, high = (float(end) for end in np.percentile(found, [tail, 100.0 - tail]))
-    return ValueEstimate(
-        estimator,
-        float(value),
-        low,
-        high,
-        float("nan") if interval is None else interval,
-        estimand,
-        found,
-        time.perf_counter() - started,
-    )
+        level = interval
+    seconds = time.perf_counter() - started
+    return ValueEstimate(estimator, float(value), low, high, level, estimand, found, seconds)
+
+
+def bootstrap_weights(
+    num_trajectories: int, replicates: int, rng: np.random.Generator
+) -> Iterator[Vector]:
+    """Draws n · Dirichlet(1, …, 1), once per replicate."""
+    for _ in range(replicates):
+        draw = rng.standard_exponential(num_trajectories)
+        yield num_trajectories * draw / draw.sum()
 
 
 def _check_bootstrap(interval: float | None, replicates: int, seed: int) -> None:
@@ -190,14 +172,7 @@ def _check_bootstrap(interval: float | None, replicates: int, seed: int) -> None
     check_seed(seed)
 
 
-def _replicate(
-    experience: Experience,
-    estimand: Estimand,
-    estimator: str,
-    replicates: int,
-    seed: int,
-) -> Vector:
-    count = experience.logs.num_trajectories
+def _check_trajectories(count: int) -> None:
     if count < 2:
         raise InputError(
             "1 trajectory gives no interval: say interval=None, or cut a long record of a continuing problem "
@@ -205,7 +180,3 @@ def _replicate(
         )
     if count < 10:
         warnings.warn(f"an interval from {count} trajectories is a rough one", stacklevel=4)
-    rng = np.random.default_rng(seed)
-    estimate = ESTIMATORS[estimator].estimate
-    weights = bootstrap_weights(count, replicates, rng)
-    return np.array([estimate(experience.reweighted(w), estimand) for w in weights])

@@ -10,7 +10,7 @@ from typing import final
 
 from covshift.config.training import RatioOptions
 from covshift.errors import InputError
-from covshift.theory.bounds import mean_ratio_bounds
+from covshift.theory.bounds import mean_ratio_bounds, mean_ratio_is_possible
 
 Row = dict[str, float | str]
 
@@ -30,10 +30,6 @@ COLUMNS = {
     "invariant": "holds | violated | unordered: see `covshift.records.invariant`; empty where there is no evaluation or no ratio",
 }
 """Columns with their meaning; a value that a row does not have is empty."""
-
-_MEAN_TOLERANCE = 0.1
-"""Share by which E_μ[c] may miss 1 where it must be 1, or pass its bound, before that is marked: batches are noisy."""
-
 
 _ORDER_TOLERANCE = 0.05
 """By which share E_π[c] may fall below E_μ[c] before that is marked: a few episodes are noisy."""
@@ -77,9 +73,7 @@ def invariant(
         'violated'
     """
     restart, is_of_mu = options.semantics == "restart", options.ratio_batch == "uniform"
-    low, high = possible_means(options, initial_share)
-    within = (1.0 - _MEAN_TOLERANCE) * low <= mean_ratio <= (1.0 + _MEAN_TOLERANCE) * high
-    if is_of_mu and not within:
+    if is_of_mu and not mean_ratio_is_possible(mean_ratio, possible_means(options, initial_share)):
         return "violated"
     if mean_ratio_pi >= (1.0 - _ORDER_TOLERANCE) * mean_ratio:
         return "holds"

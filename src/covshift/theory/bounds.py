@@ -16,6 +16,9 @@ from covshift.theory.projections import project_span, span_projection
 from covshift.theory.ratios import c_star
 from covshift.validation import Vector, as_vector, as_weights, check_count, check_discount
 
+MEAN_TOLERANCE = 0.1
+"""The share by which an estimated mean ratio may pass its bounds: batches and samples are noisy."""
+
 
 @final
 @dataclass(frozen=True)
@@ -71,6 +74,18 @@ def mean_ratio_bounds(
     enters = 1.0 - ratio_discount + ratio_discount * initial_share
     leaves = 1.0 - ratio_discount * discount
     return enters, enters / leaves if leaves > 0 else float("inf")
+
+
+def mean_ratio_is_possible(mean_ratio: float, bounds: tuple[float, float]) -> bool:
+    """Whether an estimate of E_μ[c] is within its bounds (B6), or passes them by no more than noise.
+
+    Example:
+        >>> bounds = mean_ratio_bounds(0.99, 0.1)  # 0.109 and 10.9
+        >>> [mean_ratio_is_possible(mean, bounds) for mean in (0.09, 0.1, 11.9, 12.1)]
+        [False, True, True, False]
+    """
+    low, high = bounds
+    return (1.0 - MEAN_TOLERANCE) * low <= mean_ratio <= (1.0 + MEAN_TOLERANCE) * high
 
 
 def concentration(chain_pi: MarkovChain, d_mu: ArrayLike, num_steps: int = 1) -> float:

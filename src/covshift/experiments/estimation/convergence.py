@@ -79,4 +79,4 @@ def _whole_episodes(problem: Problem, size: int, rng: np.random.Generator) -> Lo
     logs = simulate_logs(problem.mdp, problem.mu, LONGEST, count, rng)
     first = np.zeros(logs.num_trajectories, dtype=bool)
     first[logs.trajectory[::LONGEST]] = True
-    return logs.select(first)
+    return logs[first]
