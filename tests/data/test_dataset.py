@@ -75,10 +75,10 @@ def test_a_dataset_says_what_it_holds(dataset: Dataset) -> None:
 
 def test_a_part_of_a_dataset_can_be_estimated_from(dataset: Dataset) -> None:
     whole, part = as_logs(dataset), as_logs(dataset[1:3])
-    assert len(whole) == 900
-    assert part.num_trajectories == 2
+    assert whole.num_transitions == 900
+    assert len(part) == 2
     np.testing.assert_array_equal(part.action, [*dataset[1].actions, *dataset[2].actions])
-    first = part.block(np.arange(1)).s_tm1[0]
+    first = part.states(np.arange(1))[0]
     np.testing.assert_array_equal(first, dataset[1].observations[0])
 
 

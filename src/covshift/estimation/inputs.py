@@ -41,7 +41,7 @@ def as_logs(data: Data, *, num_actions: int | None = None) -> Logs:
     if isinstance(data, Store):
         return from_store(data)
     if isinstance(data, Dataset):
-        return from_store(data.store).select(data.is_chosen)
+        return from_store(data.store)[data.is_chosen]
     if isinstance(data, str) and data.startswith("minari:"):
         return from_minari(data.removeprefix("minari:"))
     if isinstance(data, str | Path):
