@@ -138,7 +138,7 @@ def test_td_is_the_learner_of_the_table(
     for i in range(len(logs)):
         s, a, t = block.s_tm1[i : i + 1], block.a_tm1[i : i + 1], block.s_t[i : i + 1]
         if semantics == "visits" and block.is_initial_tm1[i]:
-            state.window.clear()
+            state.window = learner.init(1).window
             learner.step(state, Transition(s, a, np.zeros(1), s, np.array([True])))
         if not block.terminated_t[i]:
             learner.step(state, Transition(s, a, np.zeros(1), t, np.array([False])))
