@@ -53,10 +53,8 @@ SIDES = (
 def write_shard(folder: Path, num_states: int) -> None:
     problem = line_chain(num_states, pi_right=0.52)
     streams = 250
-    steps = list(
-        simulate(problem.mdp, problem.mu, SHARD // streams, streams, np.random.default_rng(0))
-    )
-    s, a, r, t = (np.stack(c, axis=1) for c in list(zip(*steps, strict=True))[:4])
+    blocks = simulate(problem.mdp, problem.mu, SHARD // streams, streams, np.random.default_rng(0))
+    s, a, r, t = (np.concatenate(c).T for c in list(zip(*blocks, strict=True))[:4])
     states = np.concatenate([s, t[:, -1:]], axis=1)
     ends = np.zeros(states.shape, dtype=bool)
     ends[:, -1] = True

@@ -138,7 +138,7 @@ def test_td_is_the_learner_of_the_table(
     for i in range(logs.num_transitions):
         s, a, t = states[i : i + 1], logs.action[i : i + 1], next_states[i : i + 1]
         if semantics == "visits" and logs.is_initial[i]:
-            state.window.clear()
+            state.window = learner.init(1).window
             learner.step(state, Transition(s, a, np.zeros(1), s, np.array([True])))
         if not logs.terminated[i]:
             learner.step(state, Transition(s, a, np.zeros(1), t, np.array([False])))

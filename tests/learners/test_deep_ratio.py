@@ -14,7 +14,7 @@ from covshift.experiments.theory.claims.mean_ratio import corridor
 from covshift.learners.deep import RatioBatch, RatioLearner, RatioLoss, ratio_batch, ring_batch
 from covshift.networks import RatioHead
 from covshift.records import possible_means
-from covshift.rules import linear_cop_direction, normalization_gradient
+from covshift.rules import discounted_cop_target, normalization_gradient
 from covshift.theory.examples import Problem, boyan_chain, line_chain, random_walk
 
 PROBLEMS: dict[str, Callable[[], Problem]] = {
@@ -185,7 +185,7 @@ class Linear(nn.Module):
 def test_the_deep_loss_on_features_is_the_linear_learners_step(
     collected: Callable[[str, Problem, int], Path],
 ) -> None:
-    """∇ of mean (target - ĉ)² is -2 × the mean of `linear_cop_direction`."""
+    """∇ of mean (target - ĉ)² is -2 × the mean of (target - ĉ) φ(s_t)."""
     problem = PROBLEMS["LineChain"]()
     store = Store.open(collected("LineChain", problem, 20_000))
     options = RatioOptions(ratio_discount=0.95, ratio_loss_weight=1.0)
@@ -201,7 +201,8 @@ def test_the_deep_loss_on_features_is_the_linear_learners_step(
     s_tm1, s_t = batch.s_window[0].argmax(axis=1), batch.s_t.argmax(axis=1)
     rho = problem.rho[s_tm1, batch.a_window[0]]
     eye = np.eye(problem.mdp.num_states)
-    direction = linear_cop_direction(w, eye[s_tm1], eye[s_t], rho, 0.95)
+    error = discounted_cop_target(w[s_tm1], rho, 0.95) - w[s_t]
+    direction = error[:, None] * eye[s_t]
     np.testing.assert_allclose(gradient.numpy(), -2 * direction.mean(axis=0), atol=1e-6)
 
 

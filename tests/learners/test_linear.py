@@ -10,7 +10,6 @@ from covshift.learners import (
     ExactRatio,
     ExactSimplex,
     LearnedRatio,
-    LeastSquaresRatio,
     LinearRatio,
     LinearTD,
     NoCorrection,
@@ -22,7 +21,7 @@ from covshift.learners import (
     robbins_monro,
     train,
 )
-from covshift.rules import linear_cop_direction
+from covshift.rules import discounted_cop_target
 from covshift.theory import ProjectedOperator, project_weighted_simplex
 from covshift.theory.examples import Problem, bairds_star, boyan_chain, dirichlet, random_walk
 from covshift.theory.simulation import Transition, simulate
@@ -72,8 +71,9 @@ def test_step_is_the_rule() -> None:
     before = state.w.copy()
     learner.step(state, transition)
     rho = problem.rho[transition.s_tm1, transition.a_tm1]
-    direction = linear_cop_direction(before, phi[transition.s_tm1], phi[transition.s_t], rho, 0.9)
-    np.testing.assert_allclose(state.w, before + 0.1 * direction)
+    c = phi @ [1.0, 2, 3]
+    error = discounted_cop_target(c[transition.s_tm1], rho, 0.9) - c[transition.s_t]
+    np.testing.assert_allclose(state.w, before + 0.1 * error[:, None] * phi[transition.s_t])
 
 
 def test_expected_step_vanishes_at_the_projected_fixed_point() -> None:
@@ -94,38 +94,6 @@ def test_semi_gradient_finds_that_fixed_point() -> None:
     np.testing.assert_allclose(ratio, fixed, atol=0.05)
 
 
-def test_least_squares_on_exact_expectations_is_the_projected_fixed_point() -> None:
-    problem, phi = problem_and_features()
-    transition, share = expectation(problem)
-    learner = LeastSquaresRatio(phi, problem.rho, 0.9)
-    state = learner.init(len(share))
-    learner.step(state, transition)
-    total = learner.init(1)
-    total.a[0] = np.tensordot(share, state.a, axes=1)
-    total.b[0] = share @ state.b
-    total.count = 1
-    fixed = ProjectedOperator(problem.cop.discounted(0.9), phi, problem.d_mu).fixed_point()
-    np.testing.assert_allclose(learner.ratio(total)[0], fixed, atol=1e-10)
-
-
-def test_least_squares_with_one_hot_features_learns_episodes() -> None:
-    problem = random_walk()
-    learner = LeastSquaresRatio(np.eye(6), problem.rho, 0.9)
-    ratio = learner.ratio(feed(learner, problem, 5000)).mean(axis=0)
-    np.testing.assert_allclose(ratio, problem.c_star(0.9), atol=0.03)
-    with pytest.raises(InputError, match="before any data"):
-        learner.ratio(learner.init(1))
-
-
-def test_ridge_shrinks_the_weights() -> None:
-    problem, phi = problem_and_features()
-    norms = []
-    for ridge in (0.0, 0.1, 10.0):
-        learner = LeastSquaresRatio(phi, problem.rho, 0.9, ridge=ridge)
-        norms.append(np.linalg.norm(learner.weights(feed(learner, problem, 500, 1))))
-    assert norms[0] > norms[1] > norms[2]
-
-
 def test_simplex_constraints_hold_after_every_step() -> None:
     problem, phi = problem_and_features()
     start = project_weighted_simplex([1.0, 3.0, -2.0], phi, problem.d_mu)
@@ -133,7 +101,8 @@ def test_simplex_constraints_hold_after_every_step() -> None:
         phi, problem.rho, 1.0, constant(0.3), ExactSimplex(problem.d_mu), initial_weights=start
     )
     state = exact.init(8)
-    for transition in simulate(problem.mdp, problem.mu, 40, 8, np.random.default_rng(0)):
+    (block,) = simulate(problem.mdp, problem.mu, 40, 8, np.random.default_rng(0))
+    for transition in block.steps():
         exact.step(state, transition)
         np.testing.assert_allclose(exact.ratio(state) @ problem.d_mu, 1.0, atol=1e-7)
         assert exact.ratio(state).min() > -1e-7
@@ -142,7 +111,7 @@ def test_simplex_constraints_hold_after_every_step() -> None:
         phi, problem.rho, 1.0, constant(0.3), SampledSimplex(), initial_weights=start
     )
     state = sampled.init(8)
-    for transition in simulate(problem.mdp, problem.mu, 40, 8, np.random.default_rng(0)):
+    for transition in block.steps():
         sampled.step(state, transition)
         share = state.visits / state.visits.sum(axis=1, keepdims=True)
         ratio = sampled.ratio(state)
@@ -217,7 +186,7 @@ def test_value_corrections_in_expectation() -> None:
     def step(correction: Any) -> Vector:
         learner = LinearTD(phi, problem.rho, 0.9, constant(1.0), correction, theta)
         state = learner.init(len(share))
-        learner.step(state, transition)
+        learner.update(state, Transition._make(field[None] for field in transition))
         return np.asarray(share @ (state.theta - theta))
 
     def semi_gradient(d: Vector, policy: Dense) -> Vector:
@@ -265,16 +234,13 @@ def test_the_trace_averages_to_the_ratio() -> None:
     emphasis = Emphasis(0.5)
     trace = emphasis.init(400)
     total, visits = np.zeros(6), np.zeros(6)
-    for step, transition in enumerate(
-        simulate(problem.mdp, problem.mu, 1500, 400, np.random.default_rng(0))
-    ):
-        rho = problem.rho[transition.s_tm1, transition.a_tm1]
-        before = trace.copy()
-        corrected = emphasis.correct(trace, np.ones(400), rho, transition)
-        np.testing.assert_allclose(corrected, before * rho)
-        if step > 50:
-            np.add.at(total, transition.s_tm1, before)
-            np.add.at(visits, transition.s_tm1, 1)
+    blocks = simulate(problem.mdp, problem.mu, 1500, 400, np.random.default_rng(0))
+    for count, block in enumerate(blocks):
+        rho = problem.rho[block.s_tm1, block.a_tm1]
+        traces = emphasis.weights(trace, rho, block) / rho
+        if count > 0:
+            np.add.at(total, block.s_tm1, traces)
+            np.add.at(visits, block.s_tm1, 1)
     np.testing.assert_allclose(0.5 * total / visits, problem.c_star(0.5), rtol=0.03)
 
 
@@ -289,8 +255,9 @@ def test_tdc_finds_the_projected_fixed_point_of_the_behavior() -> None:
 
 
 def one_step(problem: Problem, s: int, a: int, t: int, *, ended: bool) -> Transition:
-    reward = problem.mdp.r[[s], [a]]
-    return Transition(np.array([s]), np.array([a]), reward, np.array([t]), np.array([ended]))
+    """A block of one step of one seed."""
+    fields = (s, a, problem.mdp.r[s, a], t, ended)
+    return Transition._make(np.array([[field]]) for field in fields)
 
 
 def test_an_episodes_end_has_no_value_behind_it() -> None:
@@ -298,13 +265,13 @@ def test_an_episodes_end_has_no_value_behind_it() -> None:
     theta = np.array([1.0, 2.0, 3.0, 4.0])
     learner = LinearTD(chain.phi, chain.rho, 1.0, constant(1.0), RhoOnly(), theta)
     state = learner.init(1)
-    learner.step(state, one_step(chain, 0, 0, 11, ended=True))
+    learner.update(state, one_step(chain, 0, 0, 11, ended=True))
     error = chain.rho[0, 0] * (-2.0 - chain.phi[0] @ theta)
     np.testing.assert_allclose(state.theta[0], theta + error * chain.phi[0])
     tdc = TDC(chain.phi, chain.rho, 1.0, constant(1.0), constant(1.0), theta)
     both = tdc.init(1)
     both.h[:] = 1.0
-    tdc.step(both, one_step(chain, 0, 0, 11, ended=True))
+    tdc.update(both, one_step(chain, 0, 0, 11, ended=True))
     np.testing.assert_allclose(both.theta[0], theta + error * chain.phi[0])
 
 
@@ -320,9 +287,9 @@ def test_boyans_chain_is_learned() -> None:
 def test_the_trace_starts_anew_with_an_episode() -> None:
     walk = random_walk()
     emphasis, trace = Emphasis(0.9), np.array([5.0])
-    emphasis.correct(trace, np.ones(1), np.array([2.0]), one_step(walk, 2, 1, 3, ended=False))
+    emphasis.weights(trace, np.array([[2.0]]), one_step(walk, 2, 1, 3, ended=False))
     np.testing.assert_allclose(trace, [0.9 * 2 * 5 + 1])
-    emphasis.correct(trace, np.ones(1), np.array([2.0]), one_step(walk, 4, 1, 5, ended=True))
+    emphasis.weights(trace, np.array([[2.0]]), one_step(walk, 4, 1, 5, ended=True))
     np.testing.assert_allclose(trace, [1.0])
 
 
@@ -333,7 +300,7 @@ def test_a_negative_learned_ratio_weighs_nothing() -> None:
     )
     learner = LinearTD(phi, problem.rho, 0.9, constant(0.5), LearnedRatio(ratio))
     state = learner.init(1)
-    learner.step(state, one_step(problem, 0, 1, 2, ended=False))
+    learner.update(state, one_step(problem, 0, 1, 2, ended=False))
     assert not state.theta.any()
     assert (state.correction.w != ratio.init(1).w).any()
 
@@ -351,7 +318,7 @@ def test_weights_have_a_floor_and_a_running_mean() -> None:
         mean += (weight - mean) / count
         target = 0.9 * problem.rho[s, a] * c[s] + 0.1
         c[t] += 0.5 * weight / mean * (target - c[t])
-        learner.step(state, one_step(problem, s, a, t, ended=False))
+        learner.update(state, one_step(problem, s, a, t, ended=False))
         np.testing.assert_allclose(state.w[0], c)
     np.testing.assert_array_equal(state.visits[0], [1, 1, 1, 0, 1])
     scale = (np.maximum(c, 0) * [1, 1, 1, 0, 1]).sum() / 4

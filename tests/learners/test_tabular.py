@@ -96,7 +96,7 @@ def test_seeds_do_not_touch_each_other() -> None:
     together = learner.init(5)
     train(learner, together, transitions, observe=lambda _: None, every=200)
     alone = learner.init(1)
-    only = [Transition._make(field[2:3] for field in transition) for transition in transitions]
+    only = [Transition._make(field[:, 2:3] for field in block) for block in transitions]
     train(learner, alone, only, observe=lambda _: None, every=200)
     np.testing.assert_array_equal(alone.c[0], together.c[2])
 
@@ -146,8 +146,8 @@ def test_negative_ratios_weigh_nothing() -> None:
     ratio = TabularRatio(problem.rho, 0.9, constant(0.1), initial_ratio=-1)
     learner = TabularCorrectedTD(ratio, 0.9, constant(0.5))
     state = learner.init(4)
-    for transition in simulate(problem.mdp, problem.mu, 1, 4, np.random.default_rng(0)):
-        learner.step(state, transition)
+    for block in simulate(problem.mdp, problem.mu, 1, 4, np.random.default_rng(0)):
+        learner.update(state, block)
     assert not state.v.any()
 
 
@@ -162,8 +162,8 @@ def test_normalization_survives_a_mean_of_zero_and_refuses_episodes() -> None:
 
 def test_episodes_of_one_step_can_be_simulated() -> None:
     mdp = FiniteMDP(np.zeros((2, 1, 2)), np.ones((2, 1)), np.array([0.5, 0.5]))
-    for transition in simulate(mdp, np.ones((2, 1)), 20, 5, np.random.default_rng(0)):
-        assert transition.is_initial_t.all()
+    for block in simulate(mdp, np.ones((2, 1)), 20, 5, np.random.default_rng(0)):
+        assert block.is_initial_t.all()
 
 
 def test_bad_settings_are_refused() -> None:
@@ -193,9 +193,9 @@ def test_schedules_by_hand() -> None:
 def test_simulated_streams_have_the_law_of_the_mdp(seed: int) -> None:
     problem = dirichlet(np.random.default_rng(seed), 3, 2)
     counts = np.zeros((3, 2, 3))
-    for transition in simulate(problem.mdp, problem.mu, 40, 2000, np.random.default_rng(seed)):
-        np.add.at(counts, (transition.s_tm1, transition.a_tm1, transition.s_t), 1)
-        assert not transition.is_initial_t.any()
+    for block in simulate(problem.mdp, problem.mu, 40, 2000, np.random.default_rng(seed)):
+        np.add.at(counts, (block.s_tm1, block.a_tm1, block.s_t), 1)
+        assert not block.is_initial_t.any()
     law = problem.d_mu[:, None, None] * problem.mu[:, :, None] * problem.mdp.dense_kernel()
     # 2000 independent streams of 40 correlated steps: 6 standard errors of the streams' means at most.
     assert np.abs(counts / counts.sum() - law).max() < 6 * 0.5 / np.sqrt(2000)
@@ -204,10 +204,11 @@ def test_simulated_streams_have_the_law_of_the_mdp(seed: int) -> None:
 def test_simulated_episodes_follow_each_other() -> None:
     problem = random_walk()
     starts, visits, before = 0, np.zeros(6), None
-    for transition in simulate(problem.mdp, problem.mu, 2000, 50, np.random.default_rng(0)):
-        assert before is None or (transition.s_tm1 == before).all()
-        assert (transition.s_t[transition.is_initial_t] == 5).all()
-        np.add.at(visits, transition.s_tm1, 1)
-        starts += int(transition.is_initial_t.sum())
-        before = transition.s_t
+    for block in simulate(problem.mdp, problem.mu, 2000, 50, np.random.default_rng(0)):
+        for transition in block.steps():
+            assert before is None or (transition.s_tm1 == before).all()
+            before = transition.s_t
+        assert (block.s_t[block.is_initial_t] == 5).all()
+        np.add.at(visits, block.s_tm1, 1)
+        starts += int(block.is_initial_t.sum())
     np.testing.assert_allclose(visits / starts, problem.d_mu, rtol=0.05)

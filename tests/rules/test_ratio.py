@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -5,12 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covshift.rules import (
-    cop_error,
-    cop_target,
-    discounted_cop_error,
     discounted_cop_target,
     initial_state_target,
-    linear_cop_direction,
+    inverse_ratio_weight,
     n_step_cop_target,
     squared_ratio_error,
 )
@@ -18,17 +17,14 @@ from covshift.rules import (
 C, RHO, C_T = np.array([2.0, 0.5]), np.array([0.5, 4.0]), np.array([1.0, 1.5])
 
 
-def test_targets_and_errors_by_hand() -> None:
-    np.testing.assert_allclose(cop_target(C, RHO), [1.0, 2.0])
-    np.testing.assert_allclose(cop_error(C, RHO, C_T), [0.0, 0.5])
+def test_targets_and_losses_by_hand() -> None:
     # 0.9·1 + 0.1 = 1 and 0.9·2 + 0.1 = 1.9.
     np.testing.assert_allclose(discounted_cop_target(C, RHO, 0.9), [1.0, 1.9])
-    np.testing.assert_allclose(discounted_cop_error(C, RHO, C_T, 0.9), [0.0, 0.4])
     np.testing.assert_allclose(squared_ratio_error(np.array([1.9]), np.array([1.5])), [0.16])
 
 
-def test_laws() -> None:
-    np.testing.assert_allclose(discounted_cop_target(C, RHO, 1.0), cop_target(C, RHO))
+def test_the_target_at_the_ends_of_the_discount_and_on_policy() -> None:
+    np.testing.assert_array_equal(discounted_cop_target(C, RHO, 1.0), RHO * C)
     np.testing.assert_allclose(discounted_cop_target(C, RHO, 0.0), [1.0, 1.0])
     np.testing.assert_allclose(discounted_cop_target(np.ones(2), np.ones(2), 0.7), [1.0, 1.0])
 
@@ -58,18 +54,16 @@ def test_a_window_starts_anew_with_an_episode() -> None:
     np.testing.assert_allclose(target, [1.5])
 
 
-def test_linear_direction_by_hand() -> None:
-    w = np.array([[1.0, 2.0]])
-    phi_tm1, phi_t = np.array([[1.0, 0.0]]), np.array([[0.0, 3.0]])
-    # c = 1 leads with ρ = 2 to 0.9·2 + 0.1 = 1.9, c' = 6: error -4.1 along φ(s') = (0, 3).
-    direction = linear_cop_direction(w, phi_tm1, phi_t, np.array([2.0]), 0.9)
-    np.testing.assert_allclose(direction, [[0.0, -12.3]])
+@pytest.mark.parametrize("of", [np.array, torch.tensor])
+def test_inverse_weights_have_a_floor(of: Any) -> None:
+    weights = inverse_ratio_weight(of([4.0, 0.5, 0.1, -3.0]), 0.25)
+    np.testing.assert_array_equal(np.asarray(weights), [0.25, 2.0, 4.0, 4.0])
 
 
 def test_torch_passes_through_alike() -> None:
-    c, rho, c_t = (torch.tensor(x) for x in (C, RHO, C_T))
+    c, rho = (torch.tensor(x) for x in (C, RHO))
     torch.testing.assert_close(
-        discounted_cop_error(c, rho, c_t, 0.9), torch.tensor(discounted_cop_error(C, RHO, C_T, 0.9))
+        discounted_cop_target(c, rho, 0.9), torch.tensor(discounted_cop_target(C, RHO, 0.9))
     )
     flags = np.array([True, False])
     torch.testing.assert_close(
@@ -85,4 +79,4 @@ def test_half_the_squared_loss_has_the_semi_gradient() -> None:
     target = torch.tensor(discounted_cop_target(C, RHO, 0.9))
     (0.5 * squared_ratio_error(target, c_t)).sum().backward()  # type: ignore[no-untyped-call]
     assert c_t.grad is not None
-    assert -c_t.grad.numpy() == pytest.approx(discounted_cop_error(C, RHO, C_T, 0.9))
+    assert -c_t.grad.numpy() == pytest.approx(discounted_cop_target(C, RHO, 0.9) - C_T)

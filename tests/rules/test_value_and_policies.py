@@ -2,11 +2,10 @@ import numpy as np
 import torch
 
 from covshift.rules import (
-    corrected_td_error,
     epsilon_greedy_probabilities,
     followon_trace,
     importance_ratio,
-    importance_weighted_td_error,
+    td_correction,
     td_error,
     tdc_correction,
 )
@@ -14,12 +13,10 @@ from covshift.rules import (
 ONE = np.ones(1)
 
 
-def test_td_and_its_corrections_by_hand() -> None:
-    # 1 + 0.9·3 - 2 = 1.7, times ρ = 2, times c = 0.5.
-    error = td_error(2 * ONE, ONE, 0.9 * ONE, 3 * ONE)
-    np.testing.assert_allclose(error, [1.7])
-    np.testing.assert_allclose(importance_weighted_td_error(error, 2 * ONE), [3.4])
-    np.testing.assert_allclose(corrected_td_error(error, 2 * ONE, 0.5 * ONE), [1.7])
+def test_td_and_its_correction_by_hand() -> None:
+    # 1 + 0.9·3 - 2 = 1.7.
+    np.testing.assert_allclose(td_error(2 * ONE, ONE, 0.9 * ONE, 3 * ONE), [1.7])
+    np.testing.assert_allclose(td_correction(2 * ONE, 0.75 * ONE), [1.5])
     np.testing.assert_allclose(td_error(2 * ONE, ONE, 0 * ONE, 3 * ONE), [-1.0])
 
 

@@ -113,9 +113,9 @@ def simulate_logs(
     episodic MDP each stream gives whole episodes; its last one is cut off after `num_steps` in all.
     """
     table = as_policy_table("mu", mu, mdp.num_states, mdp.num_actions)
-    steps = list(simulate(mdp, table, num_steps, num_streams, rng))
+    blocks = simulate(mdp, table, num_steps, num_streams, rng)
     s_tm1, a_tm1, r_t, s_t, ended = (
-        np.stack(columns, axis=1).ravel() for columns in zip(*steps, strict=True)
+        np.concatenate(columns).T.ravel() for columns in zip(*blocks, strict=True)
     )
     stream = np.repeat(np.arange(num_streams), num_steps)
     return from_arrays(

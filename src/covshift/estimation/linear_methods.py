@@ -11,11 +11,11 @@ from covshift.errors import InputError
 from covshift.estimation.arrivals import arrivals
 from covshift.estimation.moments import LossWeight, RatioMoments, solve
 from covshift.estimation.problem import LinearRatioFunction, RatioProblem, TableRatio
-from covshift.learners.linear_ratio import LinearRatio
+from covshift.learners.blocks import learn_ratio
 from covshift.learners.schedules import robbins_monro
+from covshift.rules import inverse_ratio_weight
 from covshift.theory.chain import as_dense
 from covshift.theory.projections import project_weighted_simplex
-from covshift.theory.simulation import Transition
 from covshift.validation import Dense, Matrix, Vector, check_count
 
 Weighting: TypeAlias = Literal["uniform", "inverse"]
@@ -86,33 +86,22 @@ def fit_semi_gradient(
     if problem.experience.is_tabular:
         raise InputError("semi-gradient needs features: give `features`, or use method='td'")
     check_count("passes", passes)
-    x_tm1, x_t = (
-        np.concatenate([getattr(sample, name) for sample in problem.experience.samples()])
-        for name in ("x_tm1", "x_t")
-    )
-    size = len(x_tm1)
+    samples = list(problem.experience.samples())
+    x_tm1, x_t = (np.concatenate([getattr(s, name) for s in samples]) for name in ("x_tm1", "x_t"))
     phi = np.concatenate([x_tm1, x_t])
-    rhos = problem.discount * np.concatenate([s.rho_tm1 for s in problem.experience.samples()])
+    steps = robbins_monro(step_size / float((x_tm1**2).sum(axis=1).mean()), halfway)
+    w, mean_weight = _start_at_one(x_tm1)[None], np.zeros(1)
     rng = np.random.default_rng(seed)
-    # Each row is a state of its own with one action, so that a transition keeps its own ρ.
-    learner = LinearRatio(
-        phi,
-        np.concatenate([rhos, np.ones(size)])[:, None],
-        problem.ratio_discount,
-        robbins_monro(step_size / float((x_tm1**2).sum(axis=1).mean()), halfway),
-        weight_floor=floor if weighting == "inverse" else None,
-        initial_weights=_start_at_one(x_tm1),
-    )
-    state = learner.init(1)
-    action, reward = np.zeros(1, dtype=np.int64), np.zeros(1)
+    count = 0
     for _ in range(passes):
-        for row_tm1, _, row_t, is_initial in arrivals(problem, rng, by_row=True):
-            if row_t < 0:
-                continue
-            rows = np.array([[row_tm1], [row_t]])
-            starts = np.array([is_initial])
-            learner.step(state, Transition(rows[0], action, reward, rows[1], starts))
-    found = LinearRatioFunction(state.w[0])
+        moves = arrivals(problem, rng, by_row=True)
+        sizes = steps(np.arange(count, count + len(moves.record)))
+        learn_ratio(
+            w, phi, *moves[:4], problem.ratio_discount, sizes,
+            floor=floor if weighting == "inverse" else None, mean_weight=mean_weight, count=count,
+        )  # fmt: skip
+        count += len(sizes)
+    found = LinearRatioFunction(w[0])
     scale_is_lost = weighting == "inverse" or problem.ratio_discount == 1.0
     return _rescaled(problem, found) if scale_is_lost else found
 
@@ -142,8 +131,8 @@ def fit_simplex(
     system, right = moments.equation(problem.semantics, problem.ratio_discount)
     rows = np.concatenate([sample.x_tm1 for sample in experience.samples()])
     weight = np.concatenate([sample.weight for sample in experience.samples()])
-    distinct, place = np.unique(rows, axis=0, return_inverse=True)
-    share = np.bincount(place.ravel(), weight) / weight.sum()
+    distinct, index = np.unique(rows, axis=0, return_inverse=True)
+    share = np.bincount(index.ravel(), weight) / weight.sum()
     largest = float(np.linalg.eigvalsh(np.asarray(moments.gram) / moments.count)[-1])
     w = project_weighted_simplex(_start_at_one(rows), distinct, share)
     for _ in range(iterations):
@@ -181,7 +170,7 @@ def _solve_scaled(
 
 def _inverse(ratio: LinearRatioFunction, floor: float) -> LossWeight:
     """1/max(ĉ, floor), the weight of the error at a state (B1)."""
-    return lambda x: 1.0 / np.maximum(ratio.at(x), floor)
+    return lambda x: inverse_ratio_weight(ratio.at(x), floor)
 
 
 def _rescaled(problem: RatioProblem, found: LinearRatioFunction) -> LinearRatioFunction:

@@ -1,12 +1,13 @@
-"""Learners: a state record and a step that updates it, many seeds at once.
+"""Online learners of the ratio and of the value, for many seeds at once.
 
-A learner is a frozen description. `init(num_seeds)` makes its state, which holds all that a resume
-needs, and `step(state, transition)` updates that state in place for every seed.
+A learner is a frozen description. `init(num_seeds)` makes its state, which holds everything needed to resume, and
+`update(state, block)` updates that state in place with a block of transitions of every seed; `train` runs a stream of
+blocks. The ratio learners also have `step(state, transition)`: the rule in NumPy, for one transition of every seed.
+What `update` does is the same, compiled.
 """
 
 from covshift.learners.linear_ratio import (
     ExactSimplex,
-    LeastSquaresRatio,
     LinearRatio,
     SampledSimplex,
     SoftNormalization,
@@ -30,7 +31,6 @@ __all__ = [
     "ExactRatio",
     "ExactSimplex",
     "LearnedRatio",
-    "LeastSquaresRatio",
     "LinearRatio",
     "LinearTD",
     "NoCorrection",

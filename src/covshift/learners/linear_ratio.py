@@ -9,18 +9,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from covshift.errors import InputError
+from covshift.learners.blocks import count_visits, learn_ratio
 from covshift.learners.online import refuse_episodes
-from covshift.learners.prediction import features_of, predict
+from covshift.learners.prediction import features_of, predict, tile_weights
 from covshift.learners.schedules import Schedule
 from covshift.rules import (
     discounted_cop_target,
     initial_state_target,
+    inverse_ratio_weight,
     leave_one_out_residual,
     linear_direction,
 )
 from covshift.theory.projections import project_weighted_simplex
 from covshift.theory.simulation import Transition
-from covshift.validation import Dense, Vector, as_table, as_vector, check_discount
+from covshift.validation import Dense, Vector, as_table, check_discount
 
 
 @dataclass
@@ -138,11 +140,9 @@ class LinearRatio:
 
     def init(self, num_seeds: int) -> LinearRatioState:
         """The same weights for every seed."""
-        num_states, size = self.phi.shape
-        start = np.zeros(size) if self.initial_weights is None else self.initial_weights
         return LinearRatioState(
-            w=np.tile(as_vector("initial_weights", start, size), (num_seeds, 1)),
-            visits=np.zeros((num_seeds, num_states), dtype=int),
+            w=tile_weights(self.phi, self.initial_weights, num_seeds),
+            visits=np.zeros((num_seeds, len(self.phi)), dtype=np.int64),
             mean_weight=np.zeros(num_seeds),
         )
 
@@ -157,6 +157,29 @@ class LinearRatio:
             return ratio
         mean = (state.visits * np.maximum(ratio, 0.0)).sum(axis=1) / state.visits.sum(axis=1)
         return np.asarray(ratio / np.where(mean > 0, mean, 1.0)[:, None])
+
+    def update(self, state: LinearRatioState, block: Transition) -> None:
+        """Each step of the block in turn, compiled unless there is a constraint or a normalization."""
+        if self.constraint is not None or self.normalization is not None:
+            for transition in block.steps():
+                self.step(state, transition)
+            return
+        count_visits(state.visits, block.s_t)
+        learn_ratio(
+            state.w,
+            self.phi,
+            block.s_tm1,
+            self.rho[block.s_tm1, block.a_tm1],
+            block.s_t,
+            block.is_initial_t,
+            self.ratio_discount,
+            self.step_size(np.arange(state.count, state.count + len(block.s_t))),
+            floor=self.weight_floor,
+            mean_weight=state.mean_weight,
+            count=state.count,
+        )
+        state.has_episodes |= bool(block.is_initial_t.any())
+        state.count += len(block.s_t)
 
     def step(self, state: LinearRatioState, transition: Transition) -> None:
         """Moves the weights along φ(s_t)."""
@@ -179,70 +202,6 @@ class LinearRatio:
     def _loss_weight(self, state: LinearRatioState, c_t: Vector) -> Vector:
         if self.weight_floor is None:
             return np.ones_like(c_t)
-        weight = 1.0 / np.maximum(c_t, self.weight_floor)
+        weight = inverse_ratio_weight(c_t, self.weight_floor)
         state.mean_weight += (weight - state.mean_weight) / (state.count + 1)
         return np.asarray(weight / state.mean_weight)
-
-
-@dataclass
-class LeastSquaresRatioState:
-    """Sums for each seed: `a` is seeds × features × features, `b` seeds × features."""
-
-    a: Dense
-    b: Dense
-    count: int = 0
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class LeastSquaresRatio:
-    """Least-squares discounted COP: solves Σ φ(s')(φ(s') - γ̂ρφ(s))ᵀ w = Σ (1 - γ̂) φ(s').
-
-    It is where the semi-gradient rule comes to rest on the same data, without a step size; on exact
-    expectations the fixed point of Π_{d_μ} Y_γ̂.
-
-    Args:
-        phi: states × features.
-        rho: states × actions.
-        ratio_discount: γ̂.
-        ridge: added to the diagonal of the mean matrix.
-    """
-
-    phi: Dense
-    rho: Dense
-    ratio_discount: float
-    ridge: float = 0.0
-
-    def __post_init__(self) -> None:
-        check_discount("ratio_discount", self.ratio_discount)
-        object.__setattr__(self, "rho", as_table("rho", self.rho, (-1, -1)))
-        object.__setattr__(self, "phi", as_table("phi", self.phi, (len(self.rho), -1)))
-
-    def init(self, num_seeds: int) -> LeastSquaresRatioState:
-        """Sums of 0."""
-        size = self.phi.shape[1]
-        return LeastSquaresRatioState(
-            np.zeros((num_seeds, size, size)), np.zeros((num_seeds, size))
-        )
-
-    def step(self, state: LeastSquaresRatioState, transition: Transition) -> None:
-        """Adds one transition of each seed to the sums."""
-        phi_tm1, phi_t = (features_of(self.phi, s) for s in (transition.s_tm1, transition.s_t))
-        rho_tm1 = self.rho[transition.s_tm1, transition.a_tm1]
-        follows = ~transition.is_initial_t
-        bootstrap = (self.ratio_discount * follows * rho_tm1)[:, None] * phi_tm1
-        state.a += phi_t[:, :, None] * (phi_t - bootstrap)[:, None, :]
-        state.b += np.where(follows, 1.0 - self.ratio_discount, 1.0)[:, None] * phi_t
-        state.count += 1
-
-    def weights(self, state: LeastSquaresRatioState) -> Dense:
-        """The solution for each seed; the smallest one where several fit."""
-        if state.count == 0:
-            raise InputError("least squares has no solution before any data")
-        system = state.a / state.count + self.ridge * np.eye(self.phi.shape[1])
-        right = state.b / state.count
-        return np.asarray(np.linalg.pinv(system) @ right[:, :, None])[:, :, 0]
-
-    def ratio(self, state: LeastSquaresRatioState) -> Dense:
-        """seeds × states."""
-        return np.asarray(self.weights(state) @ self.phi.T)

@@ -7,33 +7,24 @@ from typing import Any, Generic, Protocol, TypeVar, final
 
 import numpy as np
 
-from covshift.learners.online import Learner
-from covshift.learners.prediction import features_of, predict
+from covshift.learners.blocks import learn_value
+from covshift.learners.prediction import features_of, predict, tile_weights
 from covshift.learners.schedules import Schedule
-from covshift.rules import (
-    corrected_td_error,
-    followon_trace,
-    importance_weighted_td_error,
-    linear_direction,
-    td_error,
-    tdc_correction,
-)
+from covshift.rules import followon_trace, linear_direction, td_correction, td_error, tdc_correction
 from covshift.theory.simulation import Transition
-from covshift.validation import Dense, Vector, as_table, as_vector, check_discount
+from covshift.validation import Dense, Vector, as_table, check_discount
 
 StateT = TypeVar("StateT")
 
 
 class Correction(Protocol[StateT]):
-    """How the TD error of one step counts."""
+    """How much the TD error of each step counts."""
 
     def init(self, num_seeds: int) -> StateT:
         """The correction's own state."""
 
-    def correct(
-        self, state: StateT, error: Vector, rho_tm1: Vector, transition: Transition
-    ) -> Vector:
-        """The weighted error; updates the state in place."""
+    def weights(self, state: StateT, rho_tm1: Dense, block: Transition) -> Dense:
+        """The factor of each TD error of a block, steps × seeds; updates the state in place."""
 
 
 @final
@@ -43,15 +34,9 @@ class NoCorrection:
     def init(self, num_seeds: int) -> None:
         """Nothing to keep."""
 
-    def correct(
-        self,
-        state: None,
-        error: Vector,
-        rho_tm1: Vector,
-        transition: Transition,
-    ) -> Vector:
-        """The error as it is."""
-        return error
+    def weights(self, state: None, rho_tm1: Dense, block: Transition) -> Dense:
+        """1."""
+        return np.ones_like(rho_tm1)
 
 
 @final
@@ -61,40 +46,34 @@ class RhoOnly:
     def init(self, num_seeds: int) -> None:
         """Nothing to keep."""
 
-    def correct(
-        self,
-        state: None,
-        error: Vector,
-        rho_tm1: Vector,
-        transition: Transition,
-    ) -> Vector:
-        """ρ times the error."""
-        return importance_weighted_td_error(error, rho_tm1)
+    def weights(self, state: None, rho_tm1: Dense, block: Transition) -> Dense:
+        """ρ."""
+        return rho_tm1
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class ExactRatio:
-    """c·ρ-corrected TD with a ratio that is known, one entry a state."""
+    """c·ρ-corrected TD with a ratio `c` that is known for each state."""
 
     c: Vector
 
     def init(self, num_seeds: int) -> None:
         """Nothing to keep."""
 
-    def correct(
-        self,
-        state: None,
-        error: Vector,
-        rho_tm1: Vector,
-        transition: Transition,
-    ) -> Vector:
-        """c(s) ρ times the error."""
-        return corrected_td_error(error, rho_tm1, self.c[transition.s_tm1])
+    def weights(self, state: None, rho_tm1: Dense, block: Transition) -> Dense:
+        """c(s) ρ."""
+        return td_correction(rho_tm1, self.c[block.s_tm1])
 
 
-class RatioLearner(Learner[StateT], Protocol[StateT]):
-    """A learner that can tell its ratios."""
+class OnlineRatioLearner(Protocol[StateT]):
+    """A learner of the ratio that can be asked for it after every step."""
+
+    def init(self, num_seeds: int) -> StateT:
+        """The state before any data."""
+
+    def step(self, state: StateT, transition: Transition) -> None:
+        """Updates the state in place with one transition of every seed."""
 
     def ratio(self, state: StateT) -> Dense:
         """seeds × states."""
@@ -105,20 +84,19 @@ class RatioLearner(Learner[StateT], Protocol[StateT]):
 class LearnedRatio(Generic[StateT]):
     """c·ρ-corrected TD with a ratio that is learned from the same stream, clipped at 0."""
 
-    learner: RatioLearner[StateT]
+    learner: OnlineRatioLearner[StateT]
 
     def init(self, num_seeds: int) -> StateT:
         """The ratio learner's state."""
         return self.learner.init(num_seeds)
 
-    def correct(
-        self, state: StateT, error: Vector, rho_tm1: Vector, transition: Transition
-    ) -> Vector:
-        """Uses the ratio as it stands, then lets it learn."""
-        c = self.learner.ratio(state)[np.arange(len(error)), transition.s_tm1]
-        corrected = corrected_td_error(error, rho_tm1, np.maximum(c, 0.0))
-        self.learner.step(state, transition)
-        return corrected
+    def weights(self, state: StateT, rho_tm1: Dense, block: Transition) -> Dense:
+        """c(s) ρ with the ratio as it is before each step, from which it then learns."""
+        c_tm1, seeds = np.empty_like(rho_tm1), np.arange(rho_tm1.shape[1])
+        for t, transition in enumerate(block.steps()):
+            c_tm1[t] = self.learner.ratio(state)[seeds, transition.s_tm1]
+            self.learner.step(state, transition)
+        return td_correction(rho_tm1, np.maximum(c_tm1, 0.0))
 
 
 @final
@@ -140,14 +118,14 @@ class Emphasis:
         """The trace at a first state."""
         return np.ones(num_seeds)
 
-    def correct(
-        self, state: Vector, error: Vector, rho_tm1: Vector, transition: Transition
-    ) -> Vector:
-        """F ρ times the error, then the trace moves on; it starts anew with an episode."""
-        corrected = corrected_td_error(error, rho_tm1, state)
-        following = followon_trace(state, rho_tm1, self.trace_discount)
-        state[:] = np.where(transition.is_initial_t, 1.0, following)
-        return corrected
+    def weights(self, state: Vector, rho_tm1: Dense, block: Transition) -> Dense:
+        """F ρ; the trace starts again from 1 with an episode."""
+        trace = np.empty_like(rho_tm1)
+        for t, is_initial_t in enumerate(block.is_initial_t):
+            trace[t] = state
+            following = followon_trace(state, rho_tm1[t], self.trace_discount)
+            state[:] = np.where(is_initial_t, 1.0, following)
+        return td_correction(rho_tm1, trace)
 
 
 @dataclass
@@ -162,7 +140,7 @@ class LinearTDState(Generic[StateT]):
 @final
 @dataclass(frozen=True, eq=False)
 class LinearTD(Generic[StateT]):
-    """Semi-gradient TD(0), eq. (2), whose error a correction weighs.
+    """Semi-gradient TD(0), eq. (2), with a correction of its errors.
 
     Args:
         phi: states × features.
@@ -170,7 +148,7 @@ class LinearTD(Generic[StateT]):
         discount: γ.
         step_size: schedule over steps.
         correction: `NoCorrection`, `RhoOnly`, `ExactRatio`, `LearnedRatio` or `Emphasis`.
-        initial_weights: θ before any data.
+        initial_weights: θ before any data; zeros where None is given.
     """
 
     phi: Dense
@@ -185,20 +163,20 @@ class LinearTD(Generic[StateT]):
 
     def init(self, num_seeds: int) -> LinearTDState[StateT]:
         """The same weights for every seed."""
-        theta = _initial_weights(self.phi, self.initial_weights, num_seeds)
+        theta = tile_weights(self.phi, self.initial_weights, num_seeds)
         return LinearTDState(theta, self.correction.init(num_seeds))
 
     def value(self, state: LinearTDState[StateT]) -> Dense:
         """seeds × states."""
         return np.asarray(state.theta @ self.phi.T)
 
-    def step(self, state: LinearTDState[StateT], transition: Transition) -> None:
-        """Moves the weights along φ(s_tm1)."""
-        rho_tm1 = self.rho[transition.s_tm1, transition.a_tm1]
-        phi_tm1, error = _features_and_error(self.phi, state.theta, self.discount, transition)
-        error = self.correction.correct(state.correction, error, rho_tm1, transition)
-        state.theta += self.step_size(state.count) * linear_direction(error, phi_tm1)
-        state.count += 1
+    def update(self, state: LinearTDState[StateT], block: Transition) -> None:
+        """θ += α · weight · δ · φ(s_tm1) with the TD error δ, for each step of the block in turn."""
+        rho_tm1 = self.rho[block.s_tm1, block.a_tm1]
+        weights = self.correction.weights(state.correction, rho_tm1, block)
+        sizes = self.step_size(np.arange(state.count, state.count + len(weights)))
+        learn_value(state.theta, self.phi, block, self.discount, sizes, weights)
+        state.count += len(weights)
 
 
 @dataclass
@@ -217,11 +195,11 @@ class TDC:
 
     Args:
         phi: states × features.
-        rho: states × actions.
+        rho: states × actions, π(a|s)/μ(a|s).
         discount: γ.
         step_size: schedule of the weights.
         auxiliary_step_size: schedule of the auxiliary weights, larger than the first.
-        initial_weights: θ before any data.
+        initial_weights: θ before any data; zeros where None is given.
     """
 
     phi: Dense
@@ -236,44 +214,30 @@ class TDC:
 
     def init(self, num_seeds: int) -> TDCState:
         """The same weights for every seed."""
-        theta = _initial_weights(self.phi, self.initial_weights, num_seeds)
+        theta = tile_weights(self.phi, self.initial_weights, num_seeds)
         return TDCState(theta, np.zeros_like(theta))
 
     def value(self, state: TDCState) -> Dense:
         """seeds × states."""
         return np.asarray(state.theta @ self.phi.T)
 
-    def step(self, state: TDCState, transition: Transition) -> None:
-        """θ += α(ρδφ - ργ(φᵀh)φ'), h += β(ρδ - φᵀh)φ."""
-        rho_tm1 = self.rho[transition.s_tm1, transition.a_tm1]
-        phi_tm1, error = _features_and_error(self.phi, state.theta, self.discount, transition)
-        weighted = importance_weighted_td_error(error, rho_tm1)
-        phi_t, discount_t = (
-            features_of(self.phi, transition.s_t),
-            transition.discount_t(self.discount),
-        )
-        direction = linear_direction(weighted, phi_tm1)
-        direction += tdc_correction(state.h, phi_tm1, phi_t, rho_tm1, discount_t)
-        residual = weighted - predict(phi_tm1, state.h)
-        state.theta += self.step_size(state.count) * direction
-        state.h += self.auxiliary_step_size(state.count) * linear_direction(residual, phi_tm1)
-        state.count += 1
-
-
-def _initial_weights(phi: Dense, initial: Vector | None, num_seeds: int) -> Dense:
-    start = np.zeros(phi.shape[1]) if initial is None else initial
-    return np.tile(as_vector("initial_weights", start, phi.shape[1]), (num_seeds, 1))
+    def update(self, state: TDCState, block: Transition) -> None:
+        """θ += α(ρδφ - ργ(φᵀh)φ'), h += β(ρδ - φᵀh)φ for each step of the block in turn."""
+        rho = self.rho[block.s_tm1, block.a_tm1]
+        for rho_tm1, transition in zip(rho, block.steps(), strict=True):
+            phi_tm1, phi_t = (features_of(self.phi, s) for s in (transition.s_tm1, transition.s_t))
+            discount_t = transition.discount_t(self.discount)
+            v_tm1, v_t = predict(phi_tm1, state.theta), predict(phi_t, state.theta)
+            weighted = rho_tm1 * td_error(v_tm1, transition.r_t, discount_t, v_t)
+            direction = linear_direction(weighted, phi_tm1)
+            direction += tdc_correction(state.h, phi_tm1, phi_t, rho_tm1, discount_t)
+            residual = weighted - predict(phi_tm1, state.h)
+            state.theta += self.step_size(state.count) * direction
+            state.h += self.auxiliary_step_size(state.count) * linear_direction(residual, phi_tm1)
+            state.count += 1
 
 
 def _check_linear(learner: LinearTD[Any] | TDC) -> None:
     check_discount("discount", learner.discount)
     object.__setattr__(learner, "rho", as_table("rho", learner.rho, (-1, -1)))
     object.__setattr__(learner, "phi", as_table("phi", learner.phi, (len(learner.rho), -1)))
-
-
-def _features_and_error(
-    phi: Dense, theta: Dense, discount: float, transition: Transition
-) -> tuple[Dense, Vector]:
-    phi_tm1 = features_of(phi, transition.s_tm1)
-    v_tm1, v_t = predict(phi_tm1, theta), predict(features_of(phi, transition.s_t), theta)
-    return phi_tm1, td_error(v_tm1, transition.r_t, transition.discount_t(discount), v_t)

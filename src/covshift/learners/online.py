@@ -19,36 +19,40 @@ class Learner(Protocol[StateT]):
     def init(self, num_seeds: int) -> StateT:
         """The state before any data."""
 
-    def step(self, state: StateT, transition: Transition) -> None:
-        """Updates the state in place with one transition of every seed."""
+    def update(self, state: StateT, block: Transition) -> None:
+        """Updates the state in place with a block of transitions, steps × seeds, one step after the other."""
 
 
 def train(
     learner: Learner[StateT],
     state: StateT,
-    transitions: Iterable[Transition],
+    blocks: Iterable[Transition],
     *,
     observe: Callable[[StateT], Observed],
     every: int,
 ) -> list[Observed]:
-    """Feeds transitions to a learner and returns what `observe` saw before and every few steps.
+    """Feeds transitions to a learner and returns what `observe` saw before any data and every few steps.
 
     Args:
         learner: the learner.
         state: its state, updated in place.
-        transitions: the data, one step of every seed at a time.
+        blocks: the data in order, in blocks of any number of steps × seeds, as `simulate` gives them.
         observe: what to keep of a state; it must copy what it keeps.
-        every: how many steps lie between two observations.
-
-    Returns:
-        The observations, the first of them before any data.
+        every: steps between two observations.
     """
     check_count("every", every)
     seen = [observe(state)]
-    for count, transition in enumerate(transitions, start=1):
-        learner.step(state, transition)
-        if count % every == 0:
-            seen.append(observe(state))
+    until_next = every
+    for block in blocks:
+        start = 0
+        while start < len(block.s_t):
+            stop = min(start + until_next, len(block.s_t))
+            learner.update(state, block.part(start, stop))
+            until_next -= stop - start
+            start = stop
+            if until_next == 0:
+                seen.append(observe(state))
+                until_next = every
     return seen
 
 

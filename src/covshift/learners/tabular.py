@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass, field
-from typing import final
+from dataclasses import dataclass
+from typing import Any, TypeAlias, cast, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from covshift.learners.blocks import count_visits, learn_ratio, learn_value
+from covshift.learners.linear_value import LearnedRatio
 from covshift.learners.online import refuse_episodes
 from covshift.learners.schedules import Schedule
-from covshift.rules import corrected_td_error, n_step_cop_target, td_error
+from covshift.rules import n_step_cop_target
 from covshift.theory.simulation import Transition
-from covshift.validation import Dense, Vector, as_table, check_count, check_discount
+from covshift.validation import Dense, as_table, check_count, check_discount
+
+Steps: TypeAlias = tuple[NDArray[np.int64], Dense, NDArray[np.bool_]]
+"""The state left, ρ there, and whether an episode started; each steps × seeds."""
 
 
 @dataclass
@@ -23,20 +27,18 @@ class TabularRatioState:
     Attributes:
         c: seeds × states, the ratios.
         visits: seeds × states, how often each state was updated.
-        window: the last steps, oldest first, as (state left, ρ there, whether an episode started).
+        window: the last n - 1 steps, for n-step targets.
     """
 
     c: Dense
     visits: NDArray[np.int64]
-    window: deque[tuple[NDArray[np.int64], Vector, NDArray[np.bool_]]] = field(
-        default_factory=deque
-    )
+    window: Steps
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class TabularRatio:
-    """COP-TD (γ̂ = 1), discounted COP-TD, and their n-step forms on a table; eq. (4), (6), B4.
+    """COP-TD (γ̂ = 1), discounted COP-TD, and their n-step forms (B4) on a table; eq. (4), (6).
 
     Args:
         rho: states × actions, π(a|s)/μ(a|s).
@@ -63,24 +65,39 @@ class TabularRatio:
     def init(self, num_seeds: int) -> TabularRatioState:
         """Tables filled with `initial_ratio`."""
         shape = (num_seeds, self.rho.shape[0])
+        empty = np.zeros((0, num_seeds))
         return TabularRatioState(
-            np.full(shape, float(self.initial_ratio)), np.zeros(shape, dtype=int)
+            np.full(shape, float(self.initial_ratio)),
+            np.zeros(shape, dtype=np.int64),
+            (empty.astype(np.int64), empty, empty.astype(np.bool_)),
         )
 
     def ratio(self, state: TabularRatioState) -> Dense:
         """seeds × states."""
         return state.c
 
+    def update(self, state: TabularRatioState, block: Transition) -> None:
+        """Each step of the block in turn, compiled unless `normalize` is set."""
+        if self.normalize:
+            for transition in block.steps():
+                self.step(state, transition)
+            return
+        starts, rhos, initial = self._with_history(state, block)
+        length, count = len(starts), len(block.s_t)
+        window = np.maximum(np.arange(length - count, length) - self.num_steps + 1, 0)
+        moved = np.concatenate([starts[: length - count], block.s_t])
+        sizes = self.step_size(count_visits(state.visits, block.s_t))
+        learn_ratio(
+            state.c, None, starts, rhos, moved, initial, self.ratio_discount, sizes, window=window
+        )
+
     def step(self, state: TabularRatioState, transition: Transition) -> None:
         """Moves c(s_t) towards the target from up to `num_steps` states before."""
         seeds = np.arange(len(state.c))
-        rho_tm1 = self.rho[transition.s_tm1, transition.a_tm1]
-        state.window.append((transition.s_tm1, rho_tm1, transition.is_initial_t))
-        if len(state.window) > self.num_steps:
-            state.window.popleft()
-        starts, rhos, initial = zip(*state.window, strict=True)
+        one = Transition._make(field[None] for field in transition)
+        starts, rhos, initial = self._with_history(state, one)
         target = n_step_cop_target(
-            state.c[seeds, starts[0]], rhos, self.ratio_discount, is_initial=initial
+            state.c[seeds, starts[0]], list(rhos), self.ratio_discount, is_initial=list(initial)
         )
         here = (seeds, transition.s_t)
         state.c[here] += self.step_size(state.visits[here]) * (target - state.c[here])
@@ -89,6 +106,15 @@ class TabularRatio:
             refuse_episodes(transition)
             mean = (state.visits * state.c).sum(axis=1) / state.visits.sum(axis=1)
             state.c /= np.where(mean > 0, mean, 1.0)[:, None]
+
+    def _with_history(self, state: TabularRatioState, block: Transition) -> Steps:
+        """The block's steps after those that its n-step targets reach back to; remembers the last ones."""
+        new = (block.s_tm1, self.rho[block.s_tm1, block.a_tm1], block.is_initial_t)
+        joined: Any = tuple(map(np.concatenate, zip(state.window, new, strict=True)))
+        first = max(len(joined[0]) - self.num_steps + 1, 0)
+        window: Any = tuple(column[first:] for column in joined)
+        state.window = window
+        return cast(Steps, joined)
 
 
 @dataclass
@@ -122,22 +148,12 @@ class TabularCorrectedTD:
         """Values of 0."""
         shape = (num_seeds, self.ratio.rho.shape[0])
         return TabularCorrectedTDState(
-            self.ratio.init(num_seeds), np.zeros(shape), np.zeros(shape, dtype=int)
+            self.ratio.init(num_seeds), np.zeros(shape), np.zeros(shape, dtype=np.int64)
         )
 
-    def step(self, state: TabularCorrectedTDState, transition: Transition) -> None:
-        """One step of the value with the ratio as it stands, then one of the ratio."""
-        seeds = np.arange(len(state.v))
-        before = (seeds, transition.s_tm1)
-        error = td_error(
-            state.v[before],
-            transition.r_t,
-            transition.discount_t(self.discount),
-            state.v[seeds, transition.s_t],
-        )
-        rho_tm1 = self.ratio.rho[transition.s_tm1, transition.a_tm1]
-        c_tm1 = np.maximum(state.ratio.c[before], 0.0)
-        step = self.step_size(state.visits[before])
-        state.v[before] += step * corrected_td_error(error, rho_tm1, c_tm1)
-        state.visits[before] += 1
-        self.ratio.step(state.ratio, transition)
+    def update(self, state: TabularCorrectedTDState, block: Transition) -> None:
+        """At each step the value learns with the ratio as it stands, then the ratio learns."""
+        rho_tm1 = self.ratio.rho[block.s_tm1, block.a_tm1]
+        weights = LearnedRatio(self.ratio).weights(state.ratio, rho_tm1, block)
+        sizes = self.step_size(count_visits(state.visits, block.s_tm1))
+        learn_value(state.v, None, block, self.discount, sizes, weights)

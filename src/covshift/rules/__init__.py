@@ -1,7 +1,7 @@
-"""One equation, one function, one name.
+"""The learning rules: each equation is one function.
 
-Rules are plain arithmetic, so NumPy arrays and torch tensors both pass through. They return targets
-or errors a sample; who assembles a loss reduces, weights, clips and stops gradients.
+Rules are plain arithmetic, so NumPy arrays and torch tensors both pass through. They return targets or errors per
+sample; the caller that assembles a loss reduces, weights, clips and stops gradients.
 
 Time is in the name: `s_tm1, a_tm1` lead to `s_t`. COP-TD learns backwards: the error of c(s_t) is
 corrected from c(s_tm1).
@@ -22,20 +22,16 @@ from covshift.rules.normalization import (
 )
 from covshift.rules.policies import epsilon_greedy_probabilities, importance_ratio
 from covshift.rules.ratio import (
-    cop_error,
-    cop_target,
-    discounted_cop_error,
     discounted_cop_target,
     initial_state_target,
-    linear_cop_direction,
+    inverse_ratio_weight,
     n_step_cop_target,
     squared_ratio_error,
 )
 from covshift.rules.value import (
-    corrected_td_error,
     followon_trace,
-    importance_weighted_td_error,
     linear_direction,
+    td_correction,
     td_error,
     tdc_correction,
 )
@@ -44,26 +40,22 @@ __all__ = [
     "categorical_projection",
     "categorical_target",
     "chosen",
-    "cop_error",
-    "cop_target",
-    "corrected_td_error",
     "cross_entropy",
-    "discounted_cop_error",
     "discounted_cop_target",
     "epsilon_greedy_probabilities",
     "expected_value",
     "followon_trace",
     "importance_ratio",
-    "importance_weighted_td_error",
     "initial_state_target",
+    "inverse_ratio_weight",
     "leave_one_out_residual",
-    "linear_cop_direction",
     "linear_direction",
     "n_step_cop_target",
     "normalization_gradient",
     "normalization_loss",
     "one_sided_residual",
     "squared_ratio_error",
+    "td_correction",
     "td_error",
     "tdc_correction",
 ]

@@ -8,43 +8,22 @@ from typing import Any
 import array_api_compat
 
 from covshift.rules.arrays import ArrayT
-from covshift.rules.value import linear_direction
-
-
-def cop_target(c_tm1: ArrayT, rho_tm1: ArrayT) -> ArrayT:
-    """ρ c(s), the COP-TD target for c(s'); eq. (4)."""
-    return rho_tm1 * c_tm1
-
-
-def cop_error(c_tm1: ArrayT, rho_tm1: ArrayT, c_t: ArrayT) -> ArrayT:
-    """ρ c(s) - c(s'), by which COP-TD moves c(s'); eq. (4)."""
-    return cop_target(c_tm1, rho_tm1) - c_t
 
 
 def discounted_cop_target(c_tm1: ArrayT, rho_tm1: ArrayT, ratio_discount: float) -> ArrayT:
-    """γ̂ ρ c(s) + (1 - γ̂), the bootstrap target for c(s'); eq. (6).
+    """γ̂ ρ c(s) + (1 - γ̂), the bootstrap target for c(s'); eq. (6), and at γ̂ = 1 COP-TD's, eq. (4).
 
     Args:
         c_tm1: ratio of the state before, from the network that targets come from.
         rho_tm1: π(a|s)/μ(a|s) of the action taken there.
-        ratio_discount: γ̂ in [0, 1]; 1 gives COP-TD.
-
-    Returns:
-        One target a sample.
+        ratio_discount: γ̂ in [0, 1].
 
     Example:
         >>> import numpy as np
         >>> discounted_cop_target(np.array([2.0]), np.array([0.5]), 0.9)
         array([1.])
     """
-    return ratio_discount * cop_target(c_tm1, rho_tm1) + (1.0 - ratio_discount)
-
-
-def discounted_cop_error(
-    c_tm1: ArrayT, rho_tm1: ArrayT, c_t: ArrayT, ratio_discount: float
-) -> ArrayT:
-    """γ̂ ρ c(s) + (1 - γ̂) - c(s'); eq. (6)."""
-    return discounted_cop_target(c_tm1, rho_tm1, ratio_discount) - c_t
+    return ratio_discount * (rho_tm1 * c_tm1) + (1.0 - ratio_discount)
 
 
 def initial_state_target(target_t: ArrayT, is_initial_t: Any) -> ArrayT:
@@ -64,7 +43,7 @@ def n_step_cop_target(
     ratio_discount: float,
     is_initial: Sequence[Any] | None = None,
 ) -> ArrayT:
-    """The target for c(s_{t+n}) from c(s_t) and the n ratios between; B4.
+    """The target for c(s_{t+n}) from c(s_t) and the n importance ratios between (B4).
 
     (1 - γ̂) Σ_{i<n} γ̂ⁱ Π_{j=n-i}^{n-1} ρ_{t+j} + γ̂ⁿ (Π_{j<n} ρ_{t+j}) c(s_t): the one-step rule
     applied n times, forward along the window, so that the partial products take the latest ρ's.
@@ -73,11 +52,8 @@ def n_step_cop_target(
         c_start: c(s_t), the ratio at the window's first state.
         rhos: ρ_t … ρ_{t+n-1}, oldest first.
         ratio_discount: γ̂.
-        is_initial: for each of s_{t+1} … s_{t+n} whether it starts an episode; the window then starts
-            anew there, with ratio 1.
-
-    Returns:
-        One target a sample.
+        is_initial: for each of s_{t+1} … s_{t+n} whether it starts an episode; from there on the target is
+            bootstrapped from ratio 1.
     """
     target = c_start
     for step, rho_tm1 in enumerate(rhos):
@@ -88,13 +64,18 @@ def n_step_cop_target(
 
 
 def squared_ratio_error(target_t: ArrayT, c_t: ArrayT) -> ArrayT:
-    """(target - c(s'))², the loss of eq. (9) a sample; the caller stops the target's gradient."""
+    """(target - c(s'))², the loss of eq. (9) per sample; the caller stops the target's gradient."""
     return (target_t - c_t) ** 2
 
 
-def linear_cop_direction(
-    w: ArrayT, phi_tm1: ArrayT, phi_t: ArrayT, rho_tm1: ArrayT, ratio_discount: float
-) -> ArrayT:
-    """[γ̂ ρ φ(s)ᵀw + (1 - γ̂) - φ(s')ᵀw] φ(s'), the semi-gradient step for ĉ = Φw."""
-    c_tm1, c_t = (phi_tm1 * w).sum(-1), (phi_t * w).sum(-1)
-    return linear_direction(discounted_cop_error(c_tm1, rho_tm1, c_t, ratio_discount), phi_t)
+def inverse_ratio_weight(c_t: ArrayT, floor: float) -> ArrayT:
+    """1/max(c(s'), floor), the weight of the squared error at s' under which discounted COP-TD contracts (B1).
+
+    Example:
+        >>> import numpy as np
+        >>> inverse_ratio_weight(np.array([2.0, -1.0]), 0.1)
+        array([ 0.5, 10. ])
+    """
+    xp = array_api_compat.array_namespace(c_t)
+    weight: ArrayT = 1.0 / xp.clip(c_t, floor, None)
+    return weight

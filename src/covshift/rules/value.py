@@ -10,14 +10,9 @@ def td_error(v_tm1: ArrayT, r_t: ArrayT, discount_t: ArrayT, v_t: ArrayT) -> Arr
     return r_t + discount_t * v_t - v_tm1
 
 
-def importance_weighted_td_error(td_error_t: ArrayT, rho_tm1: ArrayT) -> ArrayT:
-    """ρ δ: corrects the action, not the state."""
-    return rho_tm1 * td_error_t
-
-
-def corrected_td_error(td_error_t: ArrayT, rho_tm1: ArrayT, c_tm1: ArrayT) -> ArrayT:
-    """c(s) ρ δ: in expectation TD under d_π; c alone would not be (E14)."""
-    return c_tm1 * importance_weighted_td_error(td_error_t, rho_tm1)
+def td_correction(rho_tm1: ArrayT, c_tm1: ArrayT) -> ArrayT:
+    """c(s) ρ: times the TD error it gives in expectation TD under d_π; c alone would not (E14)."""
+    return c_tm1 * rho_tm1
 
 
 def followon_trace(trace_tm1: ArrayT, rho_tm1: ArrayT, trace_discount: float) -> ArrayT:

@@ -12,11 +12,12 @@ from numpy.typing import ArrayLike, NDArray
 from covshift.theory.mdp import FiniteMDP
 from covshift.validation import Vector, as_policy
 
-_BLOCK = 256
+_BLOCK = 1 << 16
+"""Transitions of all streams together that `simulate` makes before it hands them over."""
 
 
 class Transition(NamedTuple):
-    """One step of every stream; each field is an array over streams.
+    """Transitions of many streams: fields are arrays over streams for one step, steps × streams for a block.
 
     Attributes:
         s_tm1: the state before.
@@ -32,15 +33,23 @@ class Transition(NamedTuple):
     s_t: NDArray[np.int64]
     is_initial_t: NDArray[np.bool_]
 
+    def steps(self) -> Iterator[Transition]:
+        """The steps of a block, one after the other."""
+        return map(Transition._make, zip(*self, strict=True))
+
+    def part(self, start: int, stop: int) -> Transition:
+        """A block's steps from `start` up to `stop`."""
+        return Transition._make(field[start:stop] for field in self)
+
     def discount_t(self, discount: float) -> Vector:
-        """The value's discount for each stream, 0 where the episode ended."""
+        """The value's discount after each transition, 0 where the episode ended."""
         return np.where(self.is_initial_t, 0.0, discount)
 
 
 def simulate(
     mdp: FiniteMDP, mu: ArrayLike, num_steps: int, num_streams: int, rng: np.random.Generator
 ) -> Iterator[Transition]:
-    """`num_steps` transitions of `num_streams` independent streams under the behavior policy.
+    """`num_steps` transitions of `num_streams` independent streams under the behavior policy, in blocks.
 
     A continuing stream starts from the stationary distribution, an episodic one from `d_0`.
     """
@@ -55,24 +64,29 @@ def simulate(
     before = np.concatenate([[0.0], np.cumsum(rows)])
     within = np.cumsum(kernel.data)
 
-    s_tm1 = _draw(starts, rng.random(num_streams))
-    for step in range(num_steps):
-        if step % _BLOCK == 0:
-            block = rng.random((min(_BLOCK, num_steps - step), 3, num_streams))
-        u_action, u_state, u_start = block[step % _BLOCK]
+    def step(s_tm1: NDArray[np.int64], uniforms: Vector) -> Transition:
+        u_action, u_state, u_start = uniforms
         a_tm1 = (actions[s_tm1] <= u_action[:, None]).sum(axis=1)
         a_tm1 = np.minimum(a_tm1, mdp.num_actions - 1)
         row = s_tm1 * mdp.num_actions + a_tm1
-        place = np.searchsorted(within, before[row] + u_state, side="right")
+        entry = np.searchsorted(within, before[row] + u_state, side="right")
         ended = (u_state >= rows[row]) & mdp.is_episodic
         s_t = _draw(starts, u_start)
-        within_row = np.clip(place, kernel.indptr[row], kernel.indptr[row + 1] - 1)[~ended]
+        within_row = np.clip(entry, kernel.indptr[row], kernel.indptr[row + 1] - 1)[~ended]
         s_t[~ended] = kernel.indices[within_row]
-        yield Transition(s_tm1, a_tm1, mdp.r[s_tm1, a_tm1], s_t, ended)
-        s_tm1 = s_t
+        return Transition(s_tm1, a_tm1, mdp.r[s_tm1, a_tm1], s_t, ended)
+
+    s_tm1 = _draw(starts, rng.random(num_streams))
+    length = max(1, _BLOCK // num_streams)
+    for first in range(0, num_steps, length):
+        made = []
+        for uniforms in rng.random((min(length, num_steps - first), 3, num_streams)):
+            made.append(step(s_tm1, uniforms))
+            s_tm1 = made[-1].s_t
+        yield Transition._make(np.stack(fields) for fields in zip(*made, strict=True))
 
 
 def _draw(cumulative: Vector, u: Vector) -> NDArray[np.int64]:
     """An index for each u by inversion; an entry of probability 0 is never drawn."""
-    place = np.searchsorted(cumulative, u * cumulative[-1], side="right")
-    return np.asarray(np.minimum(place, len(cumulative) - 1))
+    index = np.searchsorted(cumulative, u * cumulative[-1], side="right")
+    return np.asarray(np.minimum(index, len(cumulative) - 1))

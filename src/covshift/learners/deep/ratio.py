@@ -16,6 +16,7 @@ from covshift.learners.deep.batches import RatioBatch
 from covshift.rules import (
     importance_ratio,
     initial_state_target,
+    inverse_ratio_weight,
     leave_one_out_residual,
     n_step_cop_target,
     squared_ratio_error,
@@ -101,7 +102,7 @@ class RatioLoss:
 
         A function of the state alone, never of the target.
         """
-        weights = 1.0 / c_t.clamp(min=1.0 - self.options.ratio_discount)
+        weights: Tensor = inverse_ratio_weight(c_t, 1.0 - self.options.ratio_discount)
         mean = float(weights.mean())
         if self.mean_weight is None:
             self.mean_weight = mean
