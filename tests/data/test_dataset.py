@@ -1,3 +1,5 @@
+import doctest
+import re
 from pathlib import Path
 
 import numpy as np
@@ -80,6 +82,16 @@ def test_a_part_of_a_dataset_can_be_estimated_from(dataset: Dataset) -> None:
     np.testing.assert_array_equal(part.action, [*dataset[1].actions, *dataset[2].actions])
     first = part.states(np.arange(1))[0]
     np.testing.assert_array_equal(first, dataset[1].observations[0])
+
+
+def test_the_documented_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[2] / "docs/data.md").read_text()
+    (example,) = re.findall(r"```python\n(>>> .*?)```", page, re.S)
+    monkeypatch.chdir(tmp_path)
+    collect(Request("covshift/RandomWalk-v0", 300), Path("out/walk"))
+    test = doctest.DocTestParser().get_doctest(example, {}, "docs/data.md", None, None)
+    report: list[str] = []
+    assert not doctest.DocTestRunner().run(test, out=report.append).failed, "".join(report)
 
 
 def test_a_folder_without_a_dataset_is_refused(tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ class Dataset:
             "actions": str(self.manifest["num_actions"]),
             "observation": states,
             "policies": ", ".join(policy["policy"] for policy in request["policies"]),
-            "size on disk": f"{size / 2**20:.1f} MiB",
+            "size on disk": f"{size / 2**20:,.2f} MiB",
         }
 
     def _episode(self, start: int, stop: int) -> Episode:
