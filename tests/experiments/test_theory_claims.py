@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from covshift.experiments.theory.claim import Claim
 from covshift.experiments.theory.claims import CLAIMS
+from covshift.experiments.theory.claims.chapter import Chapter
 
 THEOREMS = [claim for claim in CLAIMS if not claim.refutes]
 COUNTEREXAMPLES = [claim for claim in CLAIMS if claim.refutes]
@@ -26,6 +27,35 @@ def test_counterexample_refutes(claim: Claim[Any]) -> None:
     finding = claim.check(seed=1)
     assert finding.holds
     assert finding.worst > claim.tolerance
+
+
+def test_every_claim_states_what_it_claims() -> None:
+    for claim in CLAIMS:
+        assert claim.statement.endswith("."), claim.id
+        assert "\n" not in claim.statement, claim.id
+        assert claim.statement.startswith("Refuted: ") == claim.refutes, claim.id
+        assert claim.hypothesis, claim.id
+
+
+def test_a_chapter_collects_functions_as_claims() -> None:
+    chapter = Chapter()
+
+    @chapter.theorem("small", "uniform x", lambda rng: rng.random(), broken_by="half", cases=20)
+    def small(x: float) -> float:
+        """x < 1."""
+        return x - 1.0
+
+    @chapter.refuted("half", "uniform x", lambda rng: rng.random(), tolerance=0.1)
+    def half(x: float) -> float:
+        """x < ½."""
+        return x - 0.5
+
+    theorem, counterexample = chapter.claims
+    assert (theorem.statement, counterexample.statement) == ("x < 1.", "Refuted: x < ½.")
+    assert (theorem.tolerance, theorem.cases, theorem.broken_by) == (1e-7, 20, "half")
+    assert (counterexample.tolerance, counterexample.refutes) == (0.1, True)
+    assert small(2.0) == 1.0
+    assert all(claim.check().holds for claim in chapter.claims)
 
 
 def test_each_broken_hypothesis_has_its_counterexample() -> None:

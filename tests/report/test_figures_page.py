@@ -69,8 +69,8 @@ def test_page_has_every_part_in_order(figure: Any, tmp_path: Path) -> None:
         "Invariants of the ratio",
         "Diverged runs",
         "Differences from the paper",
-        "The same in all runs",
-        "What differs",
+        "Settings that all runs share",
+        "Settings that differ",
     ]
     summary = [cell.strip() for cell in outline.cells[1]]
     assert summary == [
@@ -138,7 +138,7 @@ def test_broken_invariants_are_one_row_a_run(figure: Any) -> None:
     assert said in text_of(render_report([figure]))
     many = [figure["invariants"][3] | {"run": f"run{k}"} for k in range(9)]
     page = render_report([figure | {"invariants": many}])
-    assert "<summary>9 rows, violated ones first</summary>" in page
+    assert "<summary>9 rows, violations first</summary>" in page
     Outline(page)
     # Of violations the mean that is farthest from 1 is shown, be it too large or too small.
     violated = figure["invariants"][3]
@@ -148,7 +148,7 @@ def test_broken_invariants_are_one_row_a_run(figure: Any) -> None:
     good = [row for row in figure["invariants"] if row["state"] == "holds"]
     page = text_of(render_report([figure | {"invariants": good}]))
     assert "All hold in each of 1 evaluations: Eπ[c] ≥ Eμ[c]" in page
-    assert "there is nothing to check" in text_of(render_report([figure | {"invariants": []}]))
+    assert "There is nothing to check" in text_of(render_report([figure | {"invariants": []}]))
 
 
 def test_empty_lists_leave_a_whole_page(figure: Any) -> None:

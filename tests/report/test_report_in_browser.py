@@ -228,7 +228,7 @@ def test_hover_reads_the_curve(browser: Browser, page: Path, figure: Any) -> Non
     assert told[0] == "corrected"
     assert told[1] == "updates: 15,000"
     middle, low, high = (say(arm[name][3]) for name in ("middle", "low", "high"))
-    assert told[2] == f"middle: {middle} (3 of 3 runs)"
+    assert told[2] == f"interquartile mean: {middle} (3 of 3 runs)"
     assert told[3] == f"interval: {low} to {high}"
     assert told[4:] == [f"seed {k}: {say(run['y'][3])}" for k, run in enumerate(arm["runs"])]
     browser.mouse("mouseMoved", *place_of(browser, 0, 40_000))

@@ -66,7 +66,7 @@ class Run(TypedDict):
 
 
 class Arm(TypedDict):
-    """Runs that differ in their seed only, with their middle and its interval at each x."""
+    """Runs that differ in their seed only; `middle` is their interquartile mean, `low` to `high` its interval."""
 
     label: str
     x: list[float]

@@ -11,7 +11,7 @@ from markupsafe import Markup, escape
 
 
 def render(template: str, **values: Any) -> str:
-    """The page of a template of this room, with every text escaped unless the template says not."""
+    """The page of one of the templates; every text is escaped unless the template says not to."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,
@@ -24,7 +24,7 @@ def render(template: str, **values: Any) -> str:
 
 
 def typeset(text: str) -> Markup:
-    """Plain text with d_μ, E_{d_π}, V^π and K^(1/2) set with subscripts and superscripts.
+    """Plain text as HTML, with subscripts and superscripts in d_μ, E_{d_π}, V^π and K^(1/2).
 
     Example:
         >>> str(typeset("d_π < K^(1/2)"))

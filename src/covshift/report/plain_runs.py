@@ -1,4 +1,4 @@
-"""Runs that belong to no figure, as the report shows them."""
+"""Runs that no figure shows, as the report shows them."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _SHOWN = {
     "mean_ratio": "mean c over the data",
     "mean_ratio_pi": "mean c in episodes of π",
 }
-"""Columns of metrics.csv that are drawn, with their axis."""
-
-_SEED = 0
-"""Of every bootstrap."""
+"""Columns of metrics.csv that are drawn, with the label of their axis."""
 
 
 def describe_runs(runs: Sequence[RunFolder]) -> dict[str, Any] | None:
-    """A table of runs, their learning curves by environment, and what B3 says of them; None of no runs.
+    """A table of runs, their learning curves by environment, and the invariants of their ratios.
 
     Runs that differ in their seed only are one arm.
+
+    Returns:
+        None if there are no runs.
     """
     if not runs:
         return None
@@ -68,7 +68,10 @@ def _rows(run: RunFolder) -> list[Row]:
 
 
 def _labels(configs: Sequence[TrainConfig]) -> list[str]:
-    """The preset, the scale where there are several, and what else differs between runs of the same three."""
+    """A label per run: its preset, its scale if there are several, and the settings in which it differs from others.
+
+    Runs are compared that share environment, preset and scale.
+    """
     several = len({config.scale for config in configs}) > 1
     groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     for config in configs:
@@ -100,9 +103,7 @@ def _curve(run: RunFolder, config: TrainConfig, rows: list[Row], column: str) ->
 
 
 def _arm(label: str, curves: list[dict[str, Any]]) -> dict[str, Any]:
-    band = curve_band(
-        [Curve(curve["x"], curve["y"]) for curve in curves], np.random.default_rng(_SEED)
-    )
+    band = curve_band([Curve(curve["x"], curve["y"]) for curve in curves], np.random.default_rng(0))
     numbers = {name: getattr(band, name).tolist() for name in ("x", "middle", "low", "high")}
     return {"label": label, "runs": curves} | numbers
 

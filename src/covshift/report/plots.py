@@ -1,4 +1,4 @@
-"""The house style of plots, and figures as text that a page can hold."""
+"""The house style of plots, and figures as SVG for a page."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ STYLE: Any = {
 
 @contextmanager
 def house_style() -> Iterator[None]:
-    """Everything that is drawn within has the house style."""
+    """Draws everything within the block in the house style."""
     with mpl.rc_context(STYLE):
         yield
 
@@ -50,14 +50,14 @@ def panels(count: int, *, width: float = 10.0, height: float = 4.0) -> tuple[Fig
 
 
 def legend_below(axes: Axes, **options: Any) -> None:
-    """A legend under the panel, where it hides no data."""
+    """Puts the legend below the panel, where it hides no data."""
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), **options)
 
 
 def to_svg(figure: Figure, description: str) -> str:
-    """The figure as an SVG element that scales with the page and names itself to screen readers.
+    """The figure as an SVG element that scales with the page and describes itself to screen readers.
 
-    Names such as d_μ in labels are set with real subscripts.
+    Symbols such as d_μ in labels are set with real subscripts.
     """
     set_subscripts(figure)
     buffer = io.StringIO()

@@ -1,8 +1,8 @@
-"""What a handful of runs can say: middles, intervals, comparisons and bands.
+"""Statistics of a few runs: interquartile means, bootstrap intervals, comparisons and learning curves.
 
 The methods are those of Agarwal et al., "Deep reinforcement learning at the edge of the statistical precipice"
-(2021), which the package rliable holds; the tests compare with it. Scores are a matrix runs × tasks, a vector
-being one task. NaN is a run that a task does not have: tasks may differ in how many runs they have.
+(2021), as in the package rliable, with which the tests compare them. Scores are a matrix runs × tasks; a vector is
+one task. NaN marks a missing run, so that tasks may have different numbers of runs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from covshift.errors import InputError
 
 Floats = NDArray[np.float64]
 Statistic = Callable[[Floats], Floats]
-"""A number of scores … × runs × tasks: … numbers."""
+"""Takes scores … × runs × tasks and returns a number for each of the leading axes."""
 
 RESAMPLES = 2000
 """Bootstrap resamples: the ends of an interval then move by a few hundredths of its width between seeds."""
@@ -32,7 +32,7 @@ class Estimate(NamedTuple):
 
 
 class Band(NamedTuple):
-    """A learning curve over runs; at each `x` the middle, its interval, and how many runs it is of."""
+    """A learning curve over runs: at each `x` the statistic, its interval, and the number of runs there."""
 
     x: Floats
     middle: Floats
@@ -42,7 +42,7 @@ class Band(NamedTuple):
 
 
 class Curve(NamedTuple):
-    """What one run measured, and on which task."""
+    """The measurements of one run, and its task."""
 
     x: Sequence[float] | Floats
     y: Sequence[float] | Floats
@@ -58,7 +58,7 @@ def interquartile_mean(scores: Floats) -> Floats:
         scores: … × runs × tasks, or a vector of runs.
 
     Returns:
-        A number for each of the leading axes; NaN of no scores.
+        A number for each of the leading axes; NaN where there are no scores.
 
     Example:
         >>> float(interquartile_mean(np.array([100.0, 2.0, 4.0, -50.0])))
@@ -69,8 +69,8 @@ def interquartile_mean(scores: Floats) -> Floats:
     pool = np.sort(matrix.reshape(*matrix.shape[:-2], size), axis=-1)  # NaN comes last.
     count = np.isfinite(pool).sum(axis=-1, keepdims=True)
     cut = count // 4
-    place = np.arange(pool.shape[-1])
-    middle = (place >= cut) & (place < count - cut)
+    rank = np.arange(pool.shape[-1])
+    middle = (rank >= cut) & (rank < count - cut)
     return _ratio(np.where(middle, pool, 0.0).sum(axis=-1), middle.sum(axis=-1))
 
 
@@ -92,7 +92,7 @@ def mean_score(scores: Floats) -> Floats:
 
 
 def probability_of_improvement(scores_x: Floats, scores_y: Floats) -> Floats:
-    """The mean over tasks of P(X > Y) + ½ P(X = Y), for a run X of the one and Y of the other method.
+    """The mean over tasks of P(X > Y) + ½ P(X = Y), for a random run X of one method and Y of the other.
 
     Args:
         scores_x: … × runs × tasks, or a vector of runs.
@@ -124,15 +124,15 @@ def bootstrap_estimate(
     """A statistic of runs, with its stratified bootstrap percentile interval.
 
     Each resample draws, within each task, as many runs as the task has, with replacement; the interval is
-    between the percentiles (1 ∓ confidence)/2 of the statistic over resamples. It is about other seeds on the same
-    tasks, not about other tasks. With fewer than three runs a task it is much too narrow, and of one it is a point.
+    between the percentiles (1 ∓ confidence)/2 of the statistic over resamples. It covers other seeds on the same
+    tasks, not other tasks. With fewer than three runs per task it is much too narrow, and with one run it is a point.
 
     Args:
         scores: runs × tasks, or a vector of runs.
         rng: draws the resamples.
         statistic: `interquartile_mean` or `mean_score`.
-        confidence: share of experiments whose interval should hold the true value.
-        resamples: how many.
+        confidence: share of experiments whose interval should contain the true value.
+        resamples: number of bootstrap resamples.
 
     Raises:
         InputError: there is no score, or one is infinite.
@@ -155,7 +155,7 @@ def improvement_estimate(
     confidence: float = 0.95,
     resamples: int = RESAMPLES,
 ) -> Estimate:
-    """`probability_of_improvement` with its interval; the runs of both methods are drawn independently.
+    """`probability_of_improvement` with its interval; the runs of the two methods are drawn independently.
 
     Example:
         >>> improvement_estimate([2.0, 3.0], [0.0, 1.0], np.random.default_rng(0))
@@ -176,22 +176,21 @@ def curve_band(
     confidence: float = 0.95,
     resamples: int = RESAMPLES,
 ) -> Band:
-    """The middle of runs along their curves, with the pointwise interval of `bootstrap_estimate`.
+    """A statistic of runs along their curves, with the pointwise interval of `bootstrap_estimate`.
 
-    A run that stops early, because it diverged, ends its own curve: from there on it is missing, neither carried on
-    nor counted as zero, so that the band is of the runs that are left, and `alive` says how many these are. A band
-    whose `alive` falls is of survivors: do not read its rise as progress. The same runs are drawn at every x, so
-    that the band is as smooth as the curves.
+    A run that diverged is missing from there on: its last value is not repeated, and it does not count as zero. The
+    band then covers the remaining runs, `alive` of them. Where `alive` falls, a rising band may only mean that the
+    worst run is gone. The same runs are drawn at every x, so that the band is as smooth as the curves.
 
     Args:
-        curves: one a run; values that are not finite are missing.
+        curves: one per run; values that are not finite count as missing.
         rng: draws the resamples.
         statistic: `interquartile_mean` or `mean_score`.
-        confidence: of the interval at each x.
-        resamples: how many.
+        confidence: confidence of the interval at each x.
+        resamples: number of bootstrap resamples.
 
     Returns:
-        At every x that some run has.
+        The band at every x at which some run was measured.
 
     Example:
         >>> runs = [Curve([0, 1, 2], [1, 2, 3]), Curve([0, 1], [3, 4])]
@@ -217,9 +216,9 @@ def curve_band(
 
 
 def resample(scores: Floats, uniforms: Floats) -> Floats:
-    """Scores of runs that are drawn within each task, with replacement.
+    """Draws runs within each task, with replacement.
 
-    A uniform number u in [0, 1) draws run ⌊u n⌋ of the n that the task has; a place of a missing run stays missing.
+    A uniform number u in [0, 1) draws run ⌊u n⌋ of the task's n; a missing run stays missing.
 
     Args:
         scores: runs × tasks.
@@ -233,7 +232,7 @@ def resample(scores: Floats, uniforms: Floats) -> Floats:
         array([ 1.,  1., nan])
     """
     there = np.isfinite(scores)
-    order = np.argsort(~there, axis=0, kind="stable")  # Runs that are there come first.
+    order = np.argsort(~there, axis=0, kind="stable")  # Missing runs come last.
     packed = np.take_along_axis(scores, order, axis=0)
     count = there.sum(axis=0)
     drawn = np.take_along_axis(packed[None], (uniforms * count).astype(np.int64), axis=1)
@@ -276,7 +275,7 @@ def _checked(scores: Any) -> Floats:
     if np.isinf(matrix).any():
         raise InputError("scores must be finite; give NaN for a run that is missing")
     if matrix.size == 0 or not np.isfinite(matrix).any(axis=0).all():
-        raise InputError("every task must have a run, but there is one without")
+        raise InputError("every task must have a run, but one has none")
     return matrix
 
 
@@ -285,5 +284,5 @@ def _at_least_matrix(scores: Floats) -> Floats:
 
 
 def _ratio(total: Floats, count: NDArray[Any]) -> Floats:
-    with np.errstate(invalid="ignore"):  # Of nothing, it is NaN.
+    with np.errstate(invalid="ignore"):  # 0/0 is NaN.
         return np.asarray(total / count)

@@ -1,4 +1,4 @@
-"""The survey behind B1: how often each way of weighting the ratio's learning is unstable."""
+"""A survey for B1: how often learning the ratio is unstable, for each way of weighting its errors."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class SurveyRow:
     """One problem at one γ̂.
 
     Attributes:
-        generator: its name.
+        generator: name of the problem's generator.
         ratio_discount: γ̂.
         radius: spectral radius of the projected operator for each weighting.
         source_tabular_radius: the same without projection, drawn ∝ c at the source.
         mean_ratio: E_μ[ĉ] at the projected fixed point, uniform and 1/c weighting; here the second
             feature is replaced by a bias.
-        distance: total variation between the law ∝ max(ĉ, 0)·d_μ and d̂_π, for both.
-        estimated_radius: radius under 1/c weights with log-normal errors of growing size.
+        distance: total variation between the distribution ∝ max(ĉ, 0)·d_μ and d̂_π, for both weightings.
+        estimated_radius: spectral radius under 1/c weights with log-normal errors of each of `ESTIMATE_ERRORS`.
     """
 
     generator: str

@@ -1,5 +1,5 @@
 "use strict";
-// Reads charts out: by pointer, touch and keyboard. Texts are set as text, never as markup.
+// Reads the numbers of charts out by pointer, touch and keyboard. Texts are set as text, never as markup.
 (() => {
   const say = (value) => {
     const size = Math.abs(value);
@@ -49,7 +49,7 @@
     const x = arm.x[k];
     line(tip, `${data.x.label}: ${say(x)}`);
     const alive = arm.runs.filter((run) => run.x.includes(x)).length;
-    line(tip, `middle: ${say(arm.middle[k])} (${alive} of ${arm.runs.length} runs)`);
+    line(tip, `interquartile mean: ${say(arm.middle[k])} (${alive} of ${arm.runs.length} runs)`);
     line(tip, alive === 1 ? "one run has no interval" : `interval: ${say(arm.low[k])} to ${say(arm.high[k])}`);
     arm.runs.forEach((run) => line(tip, `${run.name}: ${ofRun(run, x)}`, "each"));
   };
@@ -112,7 +112,7 @@
 
     svg.addEventListener("pointerdown", point);
     svg.addEventListener("pointermove", point);
-    // A finger that is lifted leaves the numbers, to be read.
+    // The numbers stay after a finger is lifted, so that they can be read.
     svg.addEventListener("pointerleave", (event) => event.pointerType === "mouse" && document.activeElement !== svg && hide());
     svg.addEventListener("focus", () => svg.matches(":focus-visible") && show());
     svg.addEventListener("blur", hide);
@@ -134,7 +134,7 @@
   });
   dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
 
-  // What is folded away on a screen is printed.
+  // Folded parts are printed too.
   let folded = [];
   window.addEventListener("beforeprint", () => {
     folded = [...document.querySelectorAll("details:not([open])")];

@@ -1,4 +1,4 @@
-"""Random cases that several claims share, and exact expectations by plain enumeration."""
+"""Random cases that several claims share, and enumeration of paths for exact expectations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from covshift.validation import Dense, Vector
 
 @dataclass(frozen=True)
 class Case:
-    """A problem, γ̂, an n, and the generator for whatever else a claim draws."""
+    """A problem, γ̂, a number of steps n, and the generator for whatever else a claim draws."""
 
     problem: Problem
     ratio_discount: float

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from covshift.experiments.theory.claim import Claim
 from covshift.experiments.theory.claims.cases import (
     Case,
     continuing,
@@ -13,6 +12,7 @@ from covshift.experiments.theory.claims.cases import (
     small,
     with_transient,
 )
+from covshift.experiments.theory.claims.chapter import Chapter
 from covshift.rules import discounted_cop_target
 from covshift.theory import (
     CopOperator,
@@ -23,6 +23,12 @@ from covshift.theory import (
     as_dense,
 )
 from covshift.validation import Vector
+
+CHAPTER = Chapter()
+CLAIMS, theorem, refuted = CHAPTER.claims, CHAPTER.theorem, CHAPTER.refuted
+RANDOM = "random aperiodic irreducible MDPs (Dirichlet and Garnet, 2–8 states)"
+TRANSIENT = "random aperiodic MDPs (Dirichlet and Garnet), π with or without a transient state"
+TWO_CYCLE = MarkovChain(np.array([[0.0, 1.0], [1.0, 0.0]]))
 
 
 def steps_to_converge(rate: float) -> int:
@@ -36,26 +42,47 @@ def _limit_of_y(case: Case, c_0: Vector) -> Vector:
     return problem.cop.power(num_steps).as_matrix() @ c_0
 
 
+def _reset(case: Case) -> ResetTransition:
+    return ResetTransition(case.problem.chain_pi, case.problem.d_mu, case.ratio_discount)
+
+
+@theorem(
+    "theorem-2",
+    TRANSIENT + ", normal c⁰",
+    with_transient,
+    tolerance=1e-6,
+    broken_by="E15-periodic",
+)
 def _theorem_2(case: Case) -> float:
+    """Yᵏc⁰ → C d_π/d_μ with C = Σ d_μ c⁰, from any c⁰."""
     c_0 = case.vector()
     expected = (case.problem.d_mu @ c_0) * case.problem.c_star()
     return relative(_limit_of_y(case, c_0) - expected, c_0)
 
 
-def _theorem_2_positive(case: Case) -> float:
-    """Minus the smallest entry of the limit: positive where the limit is no positive multiple."""
+@refuted("E2-sign", RANDOM + ", normal c⁰", continuing)
+def _positive_limit(case: Case) -> float:
+    """the limit of Yᵏc⁰ is a positive multiple of d_π/d_μ whatever c⁰ is."""
     return -float(_limit_of_y(case, case.vector()).min())
 
 
-def _two_cycle(case: Case) -> float:
-    """How far an even and an odd iterate on a 2-cycle stay apart."""
-    d_mu = case.rng.dirichlet(np.ones(2))
-    cop = CopOperator(MarkovChain(np.array([[0.0, 1.0], [1.0, 0.0]])), d_mu)
+@refuted("E15-periodic", "a 2-cycle, random d_μ", continuing, cases=50)
+def _periodic(case: Case) -> float:
+    """one recurrent class is enough for the iterates of Y to converge. On a cycle they alternate."""
+    cop = CopOperator(TWO_CYCLE, case.rng.dirichlet(np.ones(2)))
     c_0 = case.vector()[:2]
     return float(np.abs(cop.power(1001).apply(c_0) - cop.power(1000).apply(c_0)).max())
 
 
+@theorem(
+    "corollary-1",
+    TRANSIENT + ", positive c⁰",
+    with_transient,
+    tolerance=1e-6,
+    broken_by="E1-printed-division",
+)
 def _corollary_1(case: Case) -> float:
+    """Iterates of Ȳ, which divides by Σ d_μ c̃, converge to d_π/d_μ."""
     problem = case.problem
     normalized = NormalizedCopOperator(problem.chain_pi, problem.d_mu)
     c = case.rng.random(problem.mdp.num_states)
@@ -64,18 +91,20 @@ def _corollary_1(case: Case) -> float:
     return relative(c - problem.c_star(), problem.c_star())
 
 
-def _printed_normalization(case: Case) -> float:
-    """How far the limit under the printed division, by Σ c̃, is from d_π/d_μ."""
+@refuted("E1-printed-division", RANDOM, continuing)
+def _printed_division(case: Case) -> float:
+    """iterates of Y that are divided by Σ c̃, as Corollary 1 prints it, converge to d_π/d_μ."""
     limit = _limit_of_y(case, case.rng.random(case.problem.mdp.num_states))
     return relative(limit / limit.sum() - case.problem.c_star(), limit)
 
 
+@refuted("E1-other-fixed-points", RANDOM, continuing)
 def _other_fixed_point(case: Case) -> float:
-    """Distance of a second fixed point of the printed operator from the first, 0 if none is real."""
+    """Corollary 1's printed operator has one fixed point. Other eigenvectors of Y are fixed too."""
     y = as_dense(case.problem.cop.as_matrix())
     values, vectors = np.linalg.eig(y)
     c = case.problem.c_star()
-    found = 0.0
+    farthest = 0.0
     for k in range(len(values)):
         vector = vectors[:, k].real
         if abs(values[k].imag) > 1e-12 or abs(values[k]) < 1e-3 or abs(vector.sum()) < 1e-3:
@@ -83,53 +112,63 @@ def _other_fixed_point(case: Case) -> float:
         fixed = vector / vector.sum()
         image = y @ fixed
         if np.allclose(image / image.sum(), fixed, atol=1e-9):
-            found = max(found, float(np.abs(fixed - c / c.sum()).max()))
-    return found
+            farthest = max(farthest, float(np.abs(fixed - c / c.sum()).max()))
+    return farthest
 
 
+@theorem("E3-rows", RANDOM, continuing)
 def _rows_sum_to_one(case: Case) -> float:
-    reset = _reset(case)
-    return float(np.abs(reset.as_matrix().sum(axis=0) - 1.0).max())
+    """γ̂P_π + (1 - γ̂) e d_μᵀ, whose reset has rows d_μ, is a transition function: its rows sum to 1."""
+    return float(np.abs(_reset(case).as_matrix().sum(axis=0) - 1.0).max())
 
 
-def _columns_as_printed(case: Case) -> float:
-    """How far the rows are from summing to 1 if the reset's columns are d_μ."""
-    problem = case.problem
-    d_mu, gamma = problem.d_mu, case.ratio_discount
-    printed = gamma * as_dense(problem.chain_pi.p) + (1 - gamma) * d_mu[:, None]
+@refuted("E3-columns", RANDOM, continuing)
+def _printed_columns(case: Case) -> float:
+    """γ̂P_π + (1 - γ̂) d_μ eᵀ, whose reset has columns d_μ, is a transition function."""
+    gamma = case.ratio_discount
+    printed = gamma * as_dense(case.problem.chain_pi.p) + (1 - gamma) * case.problem.d_mu[:, None]
     return float(np.abs(printed.sum(axis=1) - 1.0).max())
 
 
-def _reset(case: Case) -> ResetTransition:
-    return ResetTransition(case.problem.chain_pi, case.problem.d_mu, case.ratio_discount)
-
-
+@theorem("proposition-1", RANDOM + ", γ̂ < 1", continuing)
 def _proposition_1(case: Case) -> float:
+    """d̂_π = (1 - γ̂)(I - γ̂P_πᵀ)⁻¹d_μ is the stationary distribution of the reset chain."""
     reset = _reset(case)
     d_hat = reset.fixed_point()
     return max(float(np.abs(reset.apply(d_hat) - d_hat).max()), abs(float(d_hat.sum()) - 1.0))
 
 
-def _printed_reset(case: Case) -> float:
-    """How far d̂_π is from fixed if the weights of step and reset are swapped."""
+@refuted("E4-weights", RANDOM, continuing)
+def _swapped_weights(case: Case) -> float:
+    """d̂_π is the stationary distribution of (1 - γ̂)P_πᵀ + γ̂ d_μ eᵀ, with the weights swapped as printed."""
     swapped = ResetTransition(case.problem.chain_pi, case.problem.d_mu, 1.0 - case.ratio_discount)
     d_hat = _reset(case).fixed_point()
     return float(np.abs(swapped.apply(d_hat) - d_hat).max())
 
 
+@theorem("lemma-2", RANDOM + ", γ̂ < 1", continuing, broken_by="lemma-2-needs-discount")
 def _lemma_2(case: Case) -> float:
+    """For γ̂ < 1, d̂_π/d_μ is the unique fixed point of Y_γ̂, and the spectral radius of γ̂Y is γ̂."""
     operator = case.problem.cop.discounted(case.ratio_discount)
     fixed = relative(operator.apply(case.c) - case.c, case.c)
     return max(fixed, abs(operator.spectral_radius() - case.ratio_discount))
 
 
+@refuted("lemma-2-needs-discount", RANDOM + ", γ̂ = 1", continuing)
 def _lemma_2_at_one(case: Case) -> float:
-    """Distance of another fixed point at γ̂ = 1 from the first."""
+    """the fixed point of Y_γ̂ is unique at γ̂ = 1. Twice a fixed point is one too."""
     c = case.problem.c_star()
     return float(np.abs(2 * c - c).max()) - relative(case.problem.cop.apply(2 * c) - 2 * c, c)
 
 
+@theorem(
+    "theorem-3",
+    TRANSIENT + ", γ̂ < 1, normal c⁰",
+    with_transient,
+    broken_by="lemma-2-needs-discount",
+)
 def _theorem_3(case: Case) -> float:
+    """Y_γ̂ᵏc⁰ → d̂_π/d_μ from any c⁰, whatever its mean."""
     operator = case.problem.cop.discounted(case.ratio_discount)
     c_0 = 10.0 * case.vector()
     # Y_γ̂ᵏ c⁰ by powers of [[A, b], [0, 1]], which does not presuppose the fixed point.
@@ -140,15 +179,17 @@ def _theorem_3(case: Case) -> float:
     return relative((power @ np.append(c_0, 1.0))[:size] - case.c, c_0)
 
 
+@refuted("E5-limit", RANDOM, continuing)
 def _printed_limit(case: Case) -> float:
-    """How far (1 - γ̂)(I - γ̂Y)⁻¹ d_μ is from the ratio."""
+    """the limit of Y_γ̂ᵏc⁰ is (1 - γ̂)(I - γ̂Y)⁻¹d_μ. It is that with e in place of d_μ."""
     problem, gamma = case.problem, case.ratio_discount
     system = np.eye(problem.mdp.num_states) - gamma * as_dense(problem.cop.as_matrix())
     return relative((1 - gamma) * np.linalg.solve(system, problem.d_mu) - case.c, case.c)
 
 
+@theorem("E18-expectation", "3 states, 2 actions, all transitions enumerated", small, cases=60)
 def _expected_target(case: Case) -> float:
-    """Y_γ̂c against the conditional expectation of the target, by enumeration."""
+    """Y_γ̂c(s') = E[γ̂ρc(s) + 1 - γ̂ | s']."""
     problem, gamma = case.problem, case.ratio_discount
     c = case.vector()
     total = np.zeros(problem.mdp.num_states)
@@ -161,159 +202,10 @@ def _expected_target(case: Case) -> float:
     return relative(total / problem.d_mu - operator.apply(c), c)
 
 
-def _bar_as_printed(case: Case) -> float:
-    """The bar inside: conditioning on s' only the first term, and adding 1 - γ̂ outside it.
-
-    Read literally, the constant is averaged over all transitions together with a conditional that
-    then is a random variable of s', so that the result does not depend on s'.
-    """
-    problem, gamma = case.problem, case.ratio_discount
+@refuted("E18-printed-bar", "3 states, 2 actions", small, cases=60)
+def _printed_bar(case: Case) -> float:
+    """Y_γ̂c(s') is E[E[γ̂ρc(s) | s'] + 1 - γ̂], with the bar inside. That does not depend on s'."""
+    problem = case.problem
     c = case.vector()
-    image = problem.cop.discounted(gamma).apply(c)
+    image = problem.cop.discounted(case.ratio_discount).apply(c)
     return relative(problem.d_mu @ image - image, c)
-
-
-RANDOM = "random aperiodic irreducible MDPs (Dirichlet and Garnet, 2–8 states)"
-TRANSIENT = "random aperiodic MDPs (Dirichlet and Garnet), π with or without a transient state"
-
-CLAIMS = [
-    Claim(
-        "theorem-2",
-        "Yᵏc⁰ → C d_π/d_μ with C = Σ d_μ c⁰, from any c⁰ (E2).",
-        TRANSIENT + ", normal c⁰",
-        with_transient,
-        _theorem_2,
-        tolerance=1e-6,
-        broken_by="E15-periodic",
-    ),
-    Claim(
-        "E2-sign",
-        "Refuted: the limit is a positive multiple of d_π/d_μ whatever c⁰ is.",
-        RANDOM + ", normal c⁰",
-        continuing,
-        _theorem_2_positive,
-        refutes=True,
-        tolerance=1e-2,
-    ),
-    Claim(
-        "E15-periodic",
-        "Refuted: one recurrent class is enough for the iterates of Y to converge.",
-        "a 2-cycle, random d_μ",
-        continuing,
-        _two_cycle,
-        refutes=True,
-        tolerance=1e-2,
-        cases=50,
-    ),
-    Claim(
-        "corollary-1",
-        "Ȳ, which divides by Σ d_μ c̃ (E1), converges to d_π/d_μ.",
-        TRANSIENT + ", positive c⁰",
-        with_transient,
-        _corollary_1,
-        tolerance=1e-6,
-        broken_by="E1-printed-division",
-    ),
-    Claim(
-        "E1-printed-division",
-        "Refuted: dividing by Σ c̃ converges to d_π/d_μ.",
-        RANDOM,
-        continuing,
-        _printed_normalization,
-        refutes=True,
-        tolerance=1e-2,
-    ),
-    Claim(
-        "E1-other-fixed-points",
-        "Refuted: the printed operator has one fixed point. Other eigenvectors of Y are fixed too.",
-        RANDOM,
-        continuing,
-        _other_fixed_point,
-        refutes=True,
-        tolerance=1e-2,
-    ),
-    Claim(
-        "E3-rows",
-        "γ̂P_π + (1 - γ̂) e d_μᵀ, whose reset rows are d_μ, is a transition function.",
-        RANDOM,
-        continuing,
-        _rows_sum_to_one,
-    ),
-    Claim(
-        "E3-columns",
-        "Refuted: with columns d_μ it is one too.",
-        RANDOM,
-        continuing,
-        _columns_as_printed,
-        refutes=True,
-        tolerance=1e-2,
-    ),
-    Claim(
-        "proposition-1",
-        "d̂_π = (1 - γ̂)(I - γ̂P_πᵀ)⁻¹d_μ is the stationary distribution of the reset chain.",
-        RANDOM + ", γ̂ < 1",
-        continuing,
-        _proposition_1,
-    ),
-    Claim(
-        "E4-weights",
-        "Refuted: so it is with (1 - γ̂)P_πᵀ + γ̂ d_μ eᵀ.",
-        RANDOM,
-        continuing,
-        _printed_reset,
-        refutes=True,
-        tolerance=1e-2,
-    ),
-    Claim(
-        "lemma-2",
-        "For γ̂ < 1, d̂_π/d_μ is the unique fixed point of Y_γ̂; the radius of γ̂Y is γ̂.",
-        RANDOM + ", γ̂ < 1",
-        continuing,
-        _lemma_2,
-        broken_by="lemma-2-needs-discount",
-    ),
-    Claim(
-        "lemma-2-needs-discount",
-        "Refuted: the fixed point is unique at γ̂ = 1.",
-        RANDOM + ", γ̂ = 1",
-        continuing,
-        _lemma_2_at_one,
-        refutes=True,
-        tolerance=1e-2,
-    ),
-    Claim(
-        "theorem-3",
-        "Y_γ̂ᵏc⁰ → d̂_π/d_μ from any c⁰, whatever its mean (E2).",
-        TRANSIENT + ", γ̂ < 1, normal c⁰",
-        with_transient,
-        _theorem_3,
-        broken_by="lemma-2-needs-discount",
-    ),
-    Claim(
-        "E5-limit",
-        "Refuted: the limit is (1 - γ̂)(I - γ̂Y)⁻¹d_μ. It is that with e in place of d_μ.",
-        RANDOM,
-        continuing,
-        _printed_limit,
-        refutes=True,
-        tolerance=1e-2,
-    ),
-    Claim(
-        "E18-expectation",
-        "Y_γ̂c(s') = E[γ̂ρc(s) + 1 - γ̂ | s'].",
-        "3 states, 2 actions, all transitions enumerated",
-        small,
-        _expected_target,
-        cases=60,
-    ),
-    Claim(
-        "E18-printed-bar",
-        "Refuted: the bar may stand inside, E[E[γ̂ρc(s) | s'] + 1 - γ̂]; that does not depend on s'.",
-        "3 states, 2 actions",
-        small,
-        _bar_as_printed,
-        refutes=True,
-        tolerance=1e-2,
-        cases=60,
-    ),
-]

@@ -7,7 +7,7 @@ from itertools import permutations, product
 
 import numpy as np
 
-from covshift.experiments.theory.claim import Claim
+from covshift.experiments.theory.claims.chapter import Chapter
 from covshift.rules import (
     leave_one_out_residual,
     normalization_gradient,
@@ -16,10 +16,14 @@ from covshift.rules import (
 )
 from covshift.validation import Dense, Vector
 
+CHAPTER = Chapter()
+CLAIMS, theorem, refuted = CHAPTER.claims, CHAPTER.theorem, CHAPTER.refuted
+RANDOM = "4 states, 2 features, all batches of 2 to 4 enumerated"
+
 
 @dataclass(frozen=True)
 class LinearCase:
-    """A linear ratio c = Φw, so that ∇c(s) = φ(s), over few states; m samples a batch."""
+    """A linear ratio c = Φw, so that ∇c(s) = φ(s), over few states, and batches of m samples."""
 
     phi: Dense
     w: Vector
@@ -34,6 +38,10 @@ class LinearCase:
     def gradient(self) -> Vector:
         """The exact gradient, eq. (8)."""
         return normalization_gradient(self.d_mu @ self.c, self.d_mu @ self.phi)
+
+    def single_sample(self) -> Vector:
+        """E[(c - 1)∇c], the mean of the product of one sample with itself."""
+        return np.asarray(self.d_mu @ ((self.c - 1.0)[:, None] * self.phi))
 
     def batches(self) -> tuple[Dense, Vector]:
         """Every batch of independent draws, as states, and its probability."""
@@ -61,14 +69,36 @@ def linear_case(rng: np.random.Generator) -> LinearCase:
     return LinearCase(phi, rng.standard_normal(2), d_mu, int(rng.integers(2, 5)))
 
 
-def _bias(case: LinearCase, kind: str) -> float:
-    states, probabilities = case.batches()
-    estimates = getattr(case, kind)(states)
+def _bias(case: LinearCase, estimates: Dense, probabilities: Vector) -> float:
     return float(np.abs(probabilities @ estimates - case.gradient()).max())
 
 
+@theorem("equation-8", RANDOM, linear_case)
+def _equation_8(case: LinearCase) -> float:
+    """Eq. (8) is the gradient of eq. (7)."""
+    step = 1e-5
+    above, below = (
+        np.array(
+            [
+                normalization_loss(case.d_mu @ case.phi @ (case.w + sign * step * axis))
+                for axis in np.eye(2)
+            ]
+        )
+        for sign in (1.0, -1.0)
+    )
+    return float(np.abs((above - below) / (2 * step) - case.gradient()).max())
+
+
+@theorem("theorem-5", RANDOM, linear_case, broken_by="theorem-5-needs-independence")
+def _theorem_5(case: LinearCase) -> float:
+    """The leave-one-out estimate of ∇ℒ is unbiased for independent draws from d_μ."""
+    states, probabilities = case.batches()
+    return _bias(case, case.averaged(states), probabilities)
+
+
+@refuted("theorem-5-needs-independence", RANDOM, linear_case)
 def _without_replacement(case: LinearCase) -> float:
-    """Bias where a batch never holds a state twice."""
+    """the leave-one-out estimate is unbiased for draws without replacement."""
     states = np.array(list(permutations(range(len(case.c)), case.batch_size)))
     probabilities = np.ones(len(states))
     for batch, row in enumerate(states):
@@ -76,95 +106,31 @@ def _without_replacement(case: LinearCase) -> float:
         for state in row:
             probabilities[batch] *= case.d_mu[state] / left
             left -= case.d_mu[state]
-    return float(np.abs(probabilities @ case.averaged(states) - case.gradient()).max())
+    return _bias(case, case.averaged(states), probabilities)
 
 
-def _single_sample(case: LinearCase) -> float:
-    return float(np.abs(case.d_mu @ ((case.c - 1.0)[:, None] * case.phi) - case.gradient()).max())
+@theorem("one-sided", RANDOM, linear_case, broken_by="single-sample")
+def _one_sided(case: LinearCase) -> float:
+    """The one-sided estimate, with the gradient of the first sample only, is unbiased too."""
+    states, probabilities = case.batches()
+    return _bias(case, case.one_sided(states), probabilities)
 
 
-def _printed_end(case: LinearCase) -> float:
-    """∇E[(c - 1)²] = 2 E[(c - 1)∇c] against ∇ℒ."""
-    printed = 2.0 * case.d_mu @ ((case.c - 1.0)[:, None] * case.phi)
-    return float(np.abs(printed - case.gradient()).max())
-
-
-def _gradient_of_loss(case: LinearCase) -> float:
-    """Eq. (8) against central differences of eq. (7), relative."""
-    step = 1e-5
-    numeric = np.array(
-        [
-            (
-                normalization_loss(case.d_mu @ case.phi @ (case.w + step * axis))
-                - normalization_loss(case.d_mu @ case.phi @ (case.w - step * axis))
-            )
-            / (2 * step)
-            for axis in np.eye(2)
-        ]
-    )
-    return float(np.abs(numeric - case.gradient()).max())
-
-
+@theorem("one-sided-variance", RANDOM, linear_case)
 def _variance_order(case: LinearCase) -> float:
+    """Theorem 5's average has at most the variance of the one-sided estimate."""
     states, probabilities = case.batches()
     averaged = case.variance(case.averaged(states), probabilities)
     return averaged - case.variance(case.one_sided(states), probabilities)
 
 
-RANDOM = "4 states, 2 features, all batches of 2 to 4 enumerated"
+@refuted("single-sample", "4 states, 2 features", linear_case)
+def _single_sample(case: LinearCase) -> float:
+    """E[(c - 1)∇c] is ∇ℒ, so that one sample is enough (the double-sampling problem)."""
+    return float(np.abs(case.single_sample() - case.gradient()).max())
 
-CLAIMS = [
-    Claim(
-        "equation-8", "Eq. (8) is the gradient of eq. (7).", RANDOM, linear_case, _gradient_of_loss
-    ),
-    Claim(
-        "theorem-5",
-        "The leave-one-out estimate is unbiased for ∇ℒ, for independent draws from d_μ.",
-        RANDOM,
-        linear_case,
-        lambda case: _bias(case, "averaged"),
-        broken_by="theorem-5-needs-independence",
-    ),
-    Claim(
-        "theorem-5-needs-independence",
-        "Refuted: it is unbiased for draws without replacement.",
-        RANDOM,
-        linear_case,
-        _without_replacement,
-        refutes=True,
-        tolerance=1e-2,
-    ),
-    Claim(
-        "one-sided",
-        "The one-sided estimate is unbiased too.",
-        RANDOM,
-        linear_case,
-        lambda case: _bias(case, "one_sided"),
-        broken_by="single-sample",
-    ),
-    Claim(
-        "one-sided-variance",
-        "Theorem 5's average has at most the variance of the one-sided estimate.",
-        RANDOM,
-        linear_case,
-        _variance_order,
-    ),
-    Claim(
-        "single-sample",
-        "Refuted: E[(c - 1)∇c] is ∇ℒ (the double-sampling problem).",
-        "4 states, 2 features",
-        linear_case,
-        _single_sample,
-        refutes=True,
-        tolerance=1e-2,
-    ),
-    Claim(
-        "E12-printed-end",
-        "Refuted: the estimate's mean is ∇E[(c - 1)²]. It is ∇½(E[c] - 1)².",
-        "4 states, 2 features",
-        linear_case,
-        _printed_end,
-        refutes=True,
-        tolerance=1e-2,
-    ),
-]
+
+@refuted("E12-printed-end", "4 states, 2 features", linear_case)
+def _printed_end(case: LinearCase) -> float:
+    """the mean of Theorem 5's estimate is ∇E[(c - 1)²], as its proof ends. It is ∇½(E[c] - 1)²."""
+    return float(np.abs(2.0 * case.single_sample() - case.gradient()).max())

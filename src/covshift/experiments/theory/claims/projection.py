@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from covshift.experiments.theory.claim import Claim
 from covshift.experiments.theory.claims import cases
 from covshift.experiments.theory.claims.cases import Case, continuing, relative
+from covshift.experiments.theory.claims.chapter import Chapter
 from covshift.theory import (
     CopOperator,
     MarkovChain,
@@ -18,9 +17,15 @@ from covshift.theory import (
     fit_span,
     project_weighted_simplex,
     span_projection,
+    spectral_radius,
 )
 from covshift.theory.examples import dirichlet
 from covshift.validation import Dense, Vector
+
+CHAPTER = Chapter()
+CLAIMS, theorem, refuted = CHAPTER.claims, CHAPTER.theorem, CHAPTER.refuted
+RANDOM = cases.RANDOM + ", random features"
+REVERSIBLE = "chains reversible under d_μ²"
 
 
 @dataclass(frozen=True)
@@ -46,53 +51,6 @@ def _symmetric(rng: np.random.Generator) -> SymmetricCase:
     d_mu = np.sqrt(total) / np.sqrt(total).sum()
     phi = rng.standard_normal((size, int(rng.integers(1, size))))
     return SymmetricCase(MarkovChain(weights / total[:, None]), d_mu, phi, rng)
-
-
-def _distance_from_one(matrix: Dense) -> float:
-    return float(np.abs(np.linalg.eigvals(matrix) - 1.0).min())
-
-
-def _lemma_1(case: SymmetricCase) -> float:
-    """1e-9 minus the distance of the eigenvalues of ΠY from 1."""
-    projection = span_projection(case.phi, np.ones(len(case.d_mu)))
-    return 1e-9 - _distance_from_one(projection @ case.y)
-
-
-def _symmetric_means(case: SymmetricCase) -> float:
-    asymmetry = float(np.abs(case.y - case.y.T).max())
-    square = case.d_mu**2 / (case.d_mu**2).sum()
-    return max(asymmetry, float(np.abs(case.chain_pi.stationary() - square).max()))
-
-
-def _equality_in_proof(case: SymmetricCase) -> float:
-    """‖Π‖‖Yc‖ - ‖ΠYc‖, which the proof prints as 0."""
-    projection = span_projection(case.phi, np.ones(len(case.d_mu)))
-    image = case.y @ case.rng.standard_normal(len(case.d_mu))
-    norm = float(np.linalg.norm(projection, 2) * np.linalg.norm(image))
-    return norm - float(np.linalg.norm(projection @ image))
-
-
-def _without_bias(case: Case) -> float:
-    """1e-9 minus the distance of the largest modulus of an eigenvalue of Π_d Y from 1."""
-    projected = ProjectedOperator(case.problem.cop, case.features(), case.weighting())
-    return 1e-9 - abs(float(np.abs(np.linalg.eigvals(projected.on_weights())).max()) - 1.0)
-
-
-def _bias_keeps_mean(case: Case) -> float:
-    problem = case.problem
-    projected = ProjectedOperator(problem.cop, case.features(bias=True), problem.d_mu)
-    x = case.vector()
-    mean = abs(float(problem.d_mu @ projected.apply(x) - problem.d_mu @ x))
-    return max(mean, _distance_from_one(projected.on_weights()))
-
-
-def _not_zero_nor_infinite(case: Case) -> float:
-    """The size of the 3000th iterate of Π_{d_μ}Y with a bias, if it is bounded."""
-    problem = case.problem
-    matrix = ProjectedOperator(problem.cop, case.features(bias=True), problem.d_mu).as_matrix()
-    iterate = np.linalg.matrix_power(matrix, 3000) @ np.ones(len(matrix))
-    size = float(np.abs(iterate).max())
-    return size if size < 1e3 else 0.0
 
 
 @dataclass(frozen=True)
@@ -142,19 +100,85 @@ def oscillating(rng: np.random.Generator) -> TwoFeatures:
             return case
 
 
-def _keeps_moving(case: TwoFeatures) -> float:
-    last = case.iterates(200)[-2:]
-    return float(np.abs(last[1] - last[0]).max())
+def _distance_from_one(matrix: Dense) -> float:
+    """The distance of the eigenvalue nearest to 1 from it."""
+    return float(np.abs(np.linalg.eigvals(matrix) - 1.0).min())
 
 
+@theorem(
+    "lemma-1",
+    REVERSIBLE + ", random features",
+    _symmetric,
+    tolerance=0.0,
+    broken_by="E16-neither",
+)
+def _lemma_1(case: SymmetricCase) -> float:
+    """With a symmetric Y and d_π/d_μ outside the span, 0 is the only solution of ΠYc = c."""
+    projection = span_projection(case.phi, np.ones(len(case.d_mu)))
+    return 1e-9 - _distance_from_one(projection @ case.y)
+
+
+@theorem("E11-symmetric", REVERSIBLE, _symmetric)
+def _symmetric_y(case: SymmetricCase) -> float:
+    """Y is symmetric where P_π is reversible under d_μ², and then d_π ∝ d_μ²."""
+    asymmetry = float(np.abs(case.y - case.y.T).max())
+    square = case.d_mu**2 / (case.d_mu**2).sum()
+    return max(asymmetry, float(np.abs(case.chain_pi.stationary() - square).max()))
+
+
+@refuted("E11-equality", REVERSIBLE + ", random c", _symmetric)
+def _equality_in_proof(case: SymmetricCase) -> float:
+    """‖ΠYc‖ = ‖Π‖‖Yc‖, as Lemma 1's proof says. It is an inequality."""
+    projection = span_projection(case.phi, np.ones(len(case.d_mu)))
+    image = case.y @ case.rng.standard_normal(len(case.d_mu))
+    norm = float(np.linalg.norm(projection, 2) * np.linalg.norm(image))
+    return norm - float(np.linalg.norm(projection @ image))
+
+
+@theorem(
+    "remark-zero-or-infinity",
+    RANDOM + ", random d",
+    continuing,
+    tolerance=0.0,
+    broken_by="E16-neither",
+)
+def _without_bias(case: Case) -> float:
+    """Iterates of Π_d Y go to 0 or diverge: the spectral radius is not 1."""
+    projected = ProjectedOperator(case.problem.cop, case.features(), case.weighting())
+    return 1e-9 - abs(spectral_radius(projected.on_weights()) - 1.0)
+
+
+@theorem("E16-mean", RANDOM + " with a bias", continuing)
+def _bias_keeps_mean(case: Case) -> float:
+    """For d = d_μ with e ∈ span Φ, Π_d Y has eigenvalue 1 and preserves the mean."""
+    problem = case.problem
+    projected = ProjectedOperator(problem.cop, case.features(bias=True), problem.d_mu)
+    x = case.vector()
+    mean = abs(float(problem.d_mu @ projected.apply(x) - problem.d_mu @ x))
+    return max(mean, _distance_from_one(projected.on_weights()))
+
+
+@refuted("E16-neither", RANDOM + " with a bias, d = d_μ", continuing)
+def _neither_zero_nor_infinite(case: Case) -> float:
+    """iterates of Π_d Y go to 0 or diverge for every d."""
+    problem = case.problem
+    matrix = ProjectedOperator(problem.cop, case.features(bias=True), problem.d_mu).as_matrix()
+    iterate = np.linalg.matrix_power(matrix, 3000) @ np.ones(len(matrix))
+    size = float(np.abs(iterate).max())
+    return size if size < 1e3 else 0.0
+
+
+@theorem("simplex-constraints", RANDOM + " with a bias", continuing, cases=200)
 def _constraints_met(case: Case) -> float:
+    """The projection onto W_{Φ,d_μ} has mean 1 under d_μ and no negative ratio."""
     problem, phi = case.problem, case.features(bias=True)
     w = project_weighted_simplex(case.rng.standard_normal(phi.shape[1]), phi, problem.d_mu)
     return max(abs(float(problem.d_mu @ phi @ w) - 1.0), -float((phi @ w).min()))
 
 
+@refuted("simplex-is-not-division", RANDOM + " with a bias", continuing, cases=200)
 def _division_instead(case: Case) -> float:
-    """How much farther division by the mean moves weights than the projection does."""
+    """projecting weights onto W_{Φ,d_μ} is dividing them by the mean."""
     problem, phi = case.problem, case.features(bias=True)
     w = case.rng.standard_normal(phi.shape[1])
     mean = float(problem.d_mu @ phi @ w)
@@ -164,85 +188,13 @@ def _division_instead(case: Case) -> float:
     return relative(w / mean - projected, w)
 
 
-RANDOM = cases.RANDOM + ", random features"
-
-CLAIMS: list[Claim[Any]] = [
-    Claim(
-        "lemma-1",
-        "With a symmetric Y and d_π/d_μ outside the span, 0 is the only solution of ΠYc = c.",
-        "chains reversible under d_μ², random features",
-        _symmetric,
-        _lemma_1,
-        tolerance=0.0,
-        broken_by="E16-neither",
-    ),
-    Claim(
-        "E11-symmetric",
-        "Y is symmetric where P_π is reversible under d_μ², and then d_π ∝ d_μ².",
-        "chains reversible under d_μ²",
-        _symmetric,
-        _symmetric_means,
-    ),
-    Claim(
-        "E11-equality",
-        "Refuted: ‖ΠYc‖ = ‖Π‖‖Yc‖. It is an inequality.",
-        "chains reversible under d_μ², random c",
-        _symmetric,
-        _equality_in_proof,
-        refutes=True,
-        tolerance=1e-2,
-    ),
-    Claim(
-        "remark-zero-or-infinity",
-        "Iterates of Π_d Y go to 0 or diverge: no eigenvalue has modulus 1.",
-        RANDOM + ", random d",
-        continuing,
-        _without_bias,
-        tolerance=0.0,
-        broken_by="E16-neither",
-    ),
-    Claim(
-        "E16-mean",
-        "For d = d_μ with e ∈ span Φ, Π_d Y has eigenvalue 1 and preserves the mean.",
-        RANDOM + " with a bias",
-        continuing,
-        _bias_keeps_mean,
-    ),
-    Claim(
-        "E16-neither",
-        "Refuted: iterates of Π_d Y go to 0 or diverge for every d.",
-        RANDOM + " with a bias, d = d_μ",
-        continuing,
-        _not_zero_nor_infinite,
-        refutes=True,
-        tolerance=1e-2,
-    ),
-    Claim(
-        "simplex-constraints",
-        "The projection onto W_{Φ,d_μ} has mean 1 under d_μ and no negative ratio.",
-        RANDOM + " with a bias",
-        continuing,
-        _constraints_met,
-        cases=200,
-    ),
-    Claim(
-        "simplex-is-not-division",
-        "Refuted: projecting onto W_{Φ,d_μ} is dividing by the mean.",
-        RANDOM + " with a bias",
-        continuing,
-        _division_instead,
-        refutes=True,
-        tolerance=1e-2,
-        cases=200,
-    ),
-    Claim(
-        "E17-oscillation",
-        "Refuted: the simplex-projected iteration converges. Some problems oscillate for ever.",
-        "6 Dirichlet states, a bias and one feature; draws whose step overshoots",
-        oscillating,
-        _keeps_moving,
-        refutes=True,
-        tolerance=1e-2,
-        cases=2,
-    ),
-]
+@refuted(
+    "E17-oscillation",
+    "6 Dirichlet states, a bias and one feature; problems whose step overshoots",
+    oscillating,
+    cases=2,
+)
+def _keeps_moving(case: TwoFeatures) -> float:
+    """the simplex-projected iteration converges. On some problems it oscillates for ever."""
+    last = case.iterates(200)[-2:]
+    return float(np.abs(last[1] - last[0]).max())

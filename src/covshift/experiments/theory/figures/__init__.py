@@ -11,8 +11,8 @@ class Exhibit(NamedTuple):
 
     Attributes:
         name: for links and file names.
-        title: the estimand that it answers.
-        caption: what one sees, with the numbers.
+        title: the question that it answers.
+        caption: what it shows, with the numbers.
         figure: the drawing.
     """
 

@@ -42,8 +42,8 @@ def draw(seed: int = 7) -> Exhibit:
         "approximation",
         "Is d_π the best distribution to learn a value under?",
         "Theorem 1 for projections under d between d_μ and d_π; dots mark each curve's minimum. The looser "
-        "bound is smallest at d_π always, the displayed bound there when the features hold a bias; the error "
-        "itself, and without a bias the displayed bound, are often smaller elsewhere (E9). Where a bound is "
-        "missing, it says nothing.",
+        "bound is always smallest at d_π, the displayed bound if the features include a bias. The error "
+        "itself, and without a bias the displayed bound, are often smaller elsewhere, although the paper says that "
+        "d_π minimizes the error (erratum E9). Where a curve is missing, the bound is infinite.",
         figure,
     )

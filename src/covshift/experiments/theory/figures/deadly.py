@@ -62,14 +62,14 @@ def draw(num_steps: int = 20_000, num_seeds: int = 50) -> Exhibit:
     return Exhibit(
         "deadly",
         "Does the covariate shift cure off-policy TD?",
-        f"Medians of {num_seeds} seeds, one transition a step. Left: on Baird's star TD with ρ alone runs into the "
-        "plot's ceiling, and so does emphatic TD, whose trace has too much variance. Weighted by c·ρ it goes to "
-        "0 with the exact ratio and with one learned from the same stream and normalized; with the ratio "
+        f"Medians of {num_seeds} seeds. Left: on Baird's star TD with ρ alone diverges to the plot's ceiling, "
+        "and so does emphatic TD, whose trace has too much variance. Weighted by c·ρ the error goes to "
+        "0 with the exact ratio and with one that is learned from the same stream and normalized. With the ratio "
         f"learned at γ̂ = 0.99 it stays bounded but is at {at_end['c·ρ, c learned with γ̂ = 0.99']:.1g} still "
         "after these steps, since the noise of the one state that matters is multiplied by ρ = 7. TDC is stable "
         f"and creeps, at {at_end['TDC']:.2f} after these steps. Middle: on Kolter's chain the fixed point under d_μ has a pole although "
-        "V^π is almost representable; the discounted ratio moves the distribution to d_π and removes it. "
-        "Right: the same from samples, at the pole, where TD under d_μ has nothing to converge to.",
+        "V^π is almost representable; the discounted ratio moves the distribution towards d_π and removes the pole. "
+        "Right: the same from samples, at the pole, where TD under d_μ has no fixed point.",
         figure,
     )
 
@@ -103,7 +103,7 @@ def _learners(problem: Problem, step_size: float, start: Dense) -> dict[str, Any
 
 
 def _curves(problem: Problem, learner: Any, num_steps: int, num_seeds: int) -> tuple[Dense, Dense]:
-    """Error of every seed at 100 points in time; what diverged stays at the ceiling."""
+    """The error of every seed at 100 points in time, at most the ceiling."""
     value = problem.bellman.fixed_point()
     stream = simulate(problem.mdp, problem.mu, num_steps, num_seeds, np.random.default_rng(0))
 

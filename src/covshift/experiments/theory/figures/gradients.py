@@ -18,7 +18,7 @@ def draw(seed: int = 0, cases: int = 200) -> Exhibit:
     figure, (left, right) = panels(2)
 
     exact = np.concatenate([case.gradient() for case in drawn])
-    single = np.concatenate([case.d_mu @ ((case.c - 1)[:, None] * case.phi) for case in drawn])
+    single = np.concatenate([case.single_sample() for case in drawn])
     averaged = []
     for case in drawn:
         states, probabilities = replace(case, batch_size=2).batches()
@@ -57,9 +57,9 @@ def draw(seed: int = 0, cases: int = 200) -> Exhibit:
     return Exhibit(
         "gradients",
         "Can the normalization loss be minimized from samples?",
-        "Left: over random cases, the product of one sample with itself does not average to the gradient "
-        "(the double-sampling problem), Theorem 5's estimate does, exactly. Right: the one-sided estimate "
-        "is unbiased too, but letting each sample play both roles cuts its variance, by a factor of "
+        "Left: on random cases, the product of one sample with itself does not average to the gradient "
+        "(the double-sampling problem); Theorem 5's estimate does, exactly. Right: the one-sided estimate "
+        "is unbiased too, but using each sample in both roles divides its variance by "
         f"{ratios[0]:.1f} at m = 2 and {ratios[-1]:.1f} at m = 6 (medians).",
         figure,
     )

@@ -24,7 +24,7 @@ _STEPS = 60
 
 
 def draw(seed: int = 0, problems: int = 3000) -> Exhibit:
-    """Π_d Y to 0 or to infinity, E16's exception, E17's oscillation, and the discounted cure."""
+    """Π_d Y goes to 0 or diverges, keeps its mean with a bias (E16), oscillates on the simplex (E17), and contracts at a safe γ̂."""
     rng = np.random.default_rng(seed)
     shrinking, growing = _find(rng, grows=False), _find(rng, grows=True)
     figure, (left, middle, right) = panels(3)
@@ -60,10 +60,10 @@ def draw(seed: int = 0, problems: int = 3000) -> Exhibit:
     return Exhibit(
         "iterates",
         "Does repeated application settle?",
-        "Left: without normalization the projected operator forgets the ratio or blows up; with a bias "
-        "and d = d_μ it does neither, because the mean is preserved (E16). Middle: projecting onto the "
+        "Left: without normalization the iterates go to 0 or diverge; with a bias and d = d_μ they do "
+        "neither, because the mean is preserved (erratum E16). Middle: projecting onto the "
         f"weighted simplex helps, but {share * problems:.0f} of {problems} random two-feature problems (Dirichlet(0.3), random d) "
-        "overshoot and oscillate for ever (E17). Right: the problem that diverges on the left contracts "
+        "overshoot and oscillate for ever (erratum E17). Right: the problem that diverges on the left contracts "
         f"at Theorem 4's safe discount, here {safe:.2f}, far from 1.",
         figure,
     )

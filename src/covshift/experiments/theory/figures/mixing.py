@@ -51,10 +51,10 @@ def draw() -> Exhibit:
     return Exhibit(
         "mixing",
         "How fast does bootstrapping converge, and what does γ̂ cost?",
-        "Left: the error of Y shrinks by the second eigenvalue of P_π a step, so a chain that mixes "
-        "slowly is learned slowly. Middle: the error of Y_γ̂ shrinks by at least γ̂ a step, to its own "
+        "Left: per step, the error of Y shrinks by the second eigenvalue of P_π, so that a chain that mixes "
+        "slowly is learned slowly. Middle: the error of Y_γ̂ shrinks by at least γ̂ per step, towards its own "
         "fixed point. Right: that fixed point is d̂_π/d_μ, which comes near d_π/d_μ only once the horizon "
-        "exceeds the mixing time: speed is paid for with bias.",
+        "exceeds the mixing time. A smaller γ̂ is faster and more biased.",
         figure,
     )
 

@@ -1,4 +1,4 @@
-"""B2's modulus and B3's invariants as γ̂ grows."""
+"""How the moduli of 1/c weighting (B1) and emphasis (B2), and the means of c (B3), change with γ̂."""
 
 from __future__ import annotations
 
@@ -63,10 +63,11 @@ def draw(seed: int = 3) -> Exhibit:
     return Exhibit(
         "moduli",
         "What does a discounted ratio guarantee, and how can one tell that it went wrong?",
-        "Left: TD weighted by c·ρ contracts wherever its curve is below 1; B2 promises that for γ̂ ≥ γ². The "
+        "Left: TD weighted by c·ρ contracts wherever its curve is below 1, which is certain for γ̂ ≥ γ² (B2). The "
         "ratio itself contracts under 1/c weights for every γ̂ (B1), under uniform weights only for a short "
         "horizon. Right: in a continuing problem E_μ[c] stays 1 and E_π[c] never falls below it; both on-policy "
-        f"means grow to 1 + χ² = {limit:.1f} (dotted), when {100 / limit:.1f} % of a sample is left. A learned "
-        "ratio whose on-policy mean falls towards 0 is underestimated, not discounted (B3).",
+        f"means grow to 1 + χ² = {limit:.1f} (dotted), where the effective sample is {100 / limit:.1f} % of the data. "
+        "If the on-policy mean of a learned ratio falls towards 0, the ratio is underestimated; discounting cannot "
+        "cause that (B3).",
         figure,
     )

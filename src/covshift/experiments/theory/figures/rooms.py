@@ -31,8 +31,8 @@ def draw() -> Exhibit:
     return Exhibit(
         "rooms",
         "What does c look like?",
-        "Four rooms: start lower left, goal lower right (back to the start). μ is uniform and is everywhere; "
-        "π walks to the goal and keeps to its path. c is 1 (white) for γ̂ = 0; as γ̂ grows, states that π "
+        "Four rooms, with the start at the lower left and the goal at the lower right, which leads back to the start. "
+        "μ is uniform and goes everywhere; π walks to the goal and keeps to its path. c is 1 (white) for γ̂ = 0; as γ̂ grows, states that π "
         "visits more than μ turn red and states it avoids turn blue, first locally, then over the whole "
         "map. Colors are logarithmic and end at the scale's limits.",
         figure,
@@ -40,9 +40,9 @@ def draw() -> Exhibit:
 
 
 def _map(axes: Axes, values: Vector, title: str, colors: str, norm: LogNorm) -> AxesImage:
-    places = cells(FOUR_ROOMS)
-    grid = np.full(tuple(places.max(axis=0) + 2), np.nan)
-    grid[places[:, 0], places[:, 1]] = np.clip(values, norm.vmin, norm.vmax)
+    rows, columns = cells(FOUR_ROOMS).T
+    grid = np.full((rows.max() + 2, columns.max() + 2), np.nan)
+    grid[rows, columns] = np.clip(values, norm.vmin, norm.vmax)
     image = axes.imshow(grid, cmap=colors, norm=norm)
     axes.set_facecolor("0.85")
     axes.set_title(title)
