@@ -1,7 +1,6 @@
 """covshift: learn the covariate shift d_π/d_μ by bootstrapping, and put it to work.
 
-The rooms, and the names that stand for jobs, are imported when they are first used, so that `import covshift` costs
-nothing.
+The packages and functions that users need are imported when they are first used, so that `import covshift` is fast.
 """
 
 import importlib
@@ -9,14 +8,14 @@ from typing import Any
 
 from covshift.version import __version__
 
-_ROOMS = ("estimation", "learners", "rules", "theory")
-_NAMES = {
+_MODULES = {
     "RatioLearner": "covshift.learners.deep",
     "compare_estimators": "covshift.estimation",
     "estimate_ratio": "covshift.estimation",
     "evaluate_policy": "covshift.estimation",
     "load_run": "covshift.runs",
 }
+"""Where each function or class comes from."""
 
 __all__ = [
     "RatioLearner",
@@ -33,8 +32,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ROOMS:
+    if name in _MODULES:
+        return getattr(importlib.import_module(_MODULES[name]), name)
+    if name in __all__:
         return importlib.import_module(f"covshift.{name}")
-    if name in _NAMES:
-        return getattr(importlib.import_module(_NAMES[name]), name)
     raise AttributeError(f"module 'covshift' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

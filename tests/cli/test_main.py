@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+import covshift as covshift_package
 from covshift.cli.main import main
 from covshift.version import __version__
 
@@ -14,12 +15,12 @@ def covshift(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_version() -> None:
+def test_version_is_printed() -> None:
     done = covshift("--version")
     assert (done.returncode, done.stdout) == (0, f"covshift {__version__}\n")
 
 
-def test_help_is_a_tour() -> None:
+def test_help_and_no_arguments_print_the_tour() -> None:
     done = covshift("--help")
     assert done.returncode == 0
     assert "covshift theory --out" in done.stdout
@@ -58,7 +59,7 @@ def test_bad_input_is_one_sentence(
     assert message in error
 
 
-def test_an_interrupt_keeps_what_is_there(
+def test_an_interrupt_keeps_earlier_results(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     earlier = tmp_path / "theory.json"
@@ -73,6 +74,20 @@ def test_an_interrupt_keeps_what_is_there(
     assert stop.value.code == 130
     assert "interrupted" in capsys.readouterr().err
     assert earlier.read_text() == "[]"
+
+
+def test_dir_shows_the_public_names_without_importing_them() -> None:
+    code = (
+        "import covshift, sys\n"
+        "missing = set(covshift.__all__) - set(dir(covshift))\n"
+        "sys.exit(f'missing: {missing}' if missing else 'numpy' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for name in covshift_package.__all__:
+        assert getattr(covshift_package, name) is not None
+    with pytest.raises(AttributeError, match="module 'covshift' has no attribute 'nothing'"):
+        _ = covshift_package.nothing
 
 
 def test_importing_covshift_does_not_import_torch() -> None:

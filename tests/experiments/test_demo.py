@@ -6,7 +6,9 @@ import pytest
 from rich.console import Console
 
 from covshift.cli.main import main
-from covshift.experiments.demo.study import Arm, _verdict, run
+from covshift.experiments.demo import Sizes
+from covshift.experiments.demo.study import Agent, compare, run_demo
+from covshift.experiments.experiment import RunOptions
 from covshift.records import find_runs
 
 
@@ -25,10 +27,9 @@ class Page(HTMLParser):
             self.fetched.append(source)
 
 
-def test_the_demo_trains_and_shows_it(tmp_path: Path) -> None:
-    sizes = {"transitions": 3000, "updates": 30, "seeds": 1, "workers": 2}
-    page = run(tmp_path, console=Console(), **sizes)
-    text = page.read_text()
+def test_the_demo_trains_both_agents_and_writes_the_same_page_again(tmp_path: Path) -> None:
+    given = (tmp_path, Sizes(3000, 30, 1), RunOptions(), Console())
+    text = run_demo(*given).page.read_text()
     parsed = Page()
     parsed.feed(text)
     assert parsed.counts["img"] == 24
@@ -37,23 +38,27 @@ def test_the_demo_trains_and_shows_it(tmp_path: Path) -> None:
     assert [found.status()["status"] for found in find_runs(tmp_path)] == ["finished"] * 2
     ratios = np.loadtxt(tmp_path / "ratios.csv", delimiter=",", skiprows=1)
     assert (ratios[:, 1] >= 0).all()
-    # The same call finds all done and writes the same page.
-    assert run(tmp_path, console=Console(), **sizes).read_text() == text
+    assert run_demo(*given).page.read_text() == text
 
 
-def test_the_verdict_counts_seeds() -> None:
-    def arm(*ends: float) -> Arm:
-        return Arm("x", 0, [(np.arange(3.0), np.full(3, end)) for end in ends])
+def test_the_comparison_of_agents_depends_on_the_number_of_seeds() -> None:
+    def agent(*scores: float, diverged: int = 0) -> Agent:
+        return Agent("x", [], list(scores), diverged)
 
-    assert "1.00 more" in _verdict(arm(1.0, 1.2), arm(2.0, 2.2))
-    assert "more than twice" in _verdict(arm(1.0, 1.2), arm(2.0, 2.2))
-    assert "do not show a difference" in _verdict(arm(1.0, 3.0), arm(2.0, 2.6))
-    assert "0.50 less" in _verdict(arm(2.0), arm(1.5))
+    assert "1.00 more" in compare(agent(1.0, 1.2), agent(2.0, 2.2))
+    assert "more than twice" in compare(agent(1.0, 1.2), agent(2.0, 2.2))
+    assert "could be chance; run more seeds" in compare(agent(1.0, 3.0), agent(2.0, 2.6))
+    assert "0.50 less" in compare(agent(2.0), agent(1.5))
+    assert "diverged" not in compare(agent(2.0), agent(1.5))
+    assert "2 of its runs diverged, and 1 of the other's" in compare(
+        agent(2.0, diverged=1), agent(1.5, diverged=2)
+    )
 
 
 def test_bad_sizes_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for flag, message in (
         ("--seeds", "seeds must be at least 1, but it is 0"),
+        ("--workers", "workers must be at least 1, but it is 0"),
         ("--updates", "num_updates must lie between 1 and 10,000,000,000, but it is 0"),
     ):
         with pytest.raises(SystemExit):

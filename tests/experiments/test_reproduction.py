@@ -15,12 +15,14 @@ from covshift.cli.main import main
 from covshift.config.presets import SCALES, make_config
 from covshift.data.store import Store
 from covshift.errors import InputError
-from covshift.experiments.experiment import find_experiments, named_experiment
-from covshift.experiments.frames.analysis import returns_so_far
-from covshift.experiments.ratio_scale.analysis import of_episodes, weigh
-from covshift.experiments.reproduction import local_engine, reproduce, run_name
-from covshift.experiments.results import Results, judge
-from covshift.records import RunFolder
+from covshift.experiments import frames, mean_ratio, normalization, ratio_scale, weighting
+from covshift.experiments.comparison.design import Comparison
+from covshift.experiments.comparison.reproduction import reproduce, run_name
+from covshift.experiments.comparison.results import Results, RunRecord
+from covshift.experiments.comparison.running import make_engine
+from covshift.experiments.comparison.verdicts import FAILS, HOLDS, UNDECIDED, judge
+from covshift.experiments.experiment import RunOptions, find_experiments, named_experiment
+from covshift.records import Row, RunFolder
 from covshift.report.statistics import Estimate
 from covshift.runs import EpisodeResult, load_run
 
@@ -38,18 +40,24 @@ ALIASES = {
 OURS = ("ratio_scale", "replay_size", "reweighting", "weighting")
 
 
+def comparison(name: str) -> Comparison:
+    found = named_experiment(name)
+    assert isinstance(found, Comparison)
+    return found
+
+
 def test_every_figure_of_the_paper_has_its_experiment() -> None:
-    assert {alias: named_experiment(alias).name for alias in ALIASES} == ALIASES
-    assert set(find_experiments()) == {*ALIASES.values(), *OURS}
-    with pytest.raises(InputError, match="there is no experiment 'figure-9'; did you mean figure-"):
-        named_experiment("figure-9")
+    assert {alias: comparison(alias).name for alias in ALIASES} == ALIASES
+    found = find_experiments().values()
+    comparisons = {experiment.name for experiment in found if isinstance(experiment, Comparison)}
+    assert comparisons == {*ALIASES.values(), *OURS}
 
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_runs_that_differ_have_names_that_differ(scale: str) -> None:
     names: dict[str, Any] = {}
-    for experiment in find_experiments().values():
-        for config in experiment.configs(scale, 2).values():
+    for name in {*ALIASES.values(), *OURS}:
+        for config in comparison(name).configs(scale, 2).values():
             assert names.setdefault(run_name(config), config) == config
     assert run_name(make_config("MinAtar/Breakout-v1", ratio_discount=0.9)) == (
         "Breakout+c51-corrected+ratio_discount-0.9+small+seed0"
@@ -57,12 +65,12 @@ def test_runs_that_differ_have_names_that_differ(scale: str) -> None:
 
 
 def test_arms_are_the_papers() -> None:
-    sweep = named_experiment("figure-1-left").configs("paper", 1)
+    sweep = comparison("figure-1-left").configs("paper", 1)
     assert {config.env for config in sweep.values()} == {"ALE/Pong-v5"}
     corrected = [config for config in sweep.values() if config.preset == "c51-corrected"]
     found = {(c.ratio.ratio_discount, c.ratio.ratio_loss_weight) for c in corrected}
     assert found == {(g, e) for g in (0.9, 0.99, 0.999, 0.9999) for e in (0.02, 0.002)}
-    games = named_experiment("figure-2").configs("paper", 3)
+    games = comparison("figure-2").configs("paper", 3)
     assert len(games) == 5 * 3 * 3
     assert {c.optimization.target_period for c in games.values() if c.preset == "c51"} == {
         1000,
@@ -70,14 +78,12 @@ def test_arms_are_the_papers() -> None:
     }
     line = [
         c
-        for c in named_experiment("figure-3").configs("paper", 1).values()
+        for c in comparison("figure-3").configs("paper", 1).values()
         if c.preset == "c51-corrected"
     ]
     assert {(c.ratio.ratio_discount, c.ratio.ratio_loss_weight) for c in line} == {(0.999, 0.002)}
     lengths = {
-        name: {
-            c.optimization.num_updates for c in named_experiment(name).configs("paper", 1).values()
-        }
+        name: {c.optimization.num_updates for c in comparison(name).configs("paper", 1).values()}
         for name in ALIASES
     }
     # 250 000 agent steps are an iteration, 4 of them an update.
@@ -85,7 +91,7 @@ def test_arms_are_the_papers() -> None:
         *("figure-3", "figure-5", "figure-7", "figure-8")
     }
     assert lengths["figure-1-left"] == lengths["figure-2"] == {150 * 250_000 // 4}
-    weights = named_experiment("figure-1-right").configs("paper", 1).values()
+    weights = comparison("figure-1-right").configs("paper", 1).values()
     assert sorted(c.ratio.normalization_weight for c in weights if c.preset != "c51") == [
         0,
         1e-3,
@@ -116,8 +122,7 @@ def test_experiments_run_end_to_end(
     with (place / name / "table.csv").open(newline="") as file:
         assert list(csv.reader(file)) == [figure["table"]["columns"], *figure["table"]["rows"]]
     rows = (place / name / "runs.csv").read_text().splitlines()
-    experiment = named_experiment(name)
-    runs = len(experiment.configs("smoke", 1))
+    runs = len(comparison(name).configs("smoke", 1))
     assert len(rows) == 1 + runs * 11
 
 
@@ -145,17 +150,7 @@ def test_frames_of_several_seeds_are_shown_apart(place: Path) -> None:
     ]
 
 
-def test_the_study_without_agents_refuses_what_is_for_sweeps(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as stop:
-        main(["reproduce", "estimation", "--seeds", "3", "--out", str(tmp_path / "x")])
-    assert stop.value.code == 2
-    assert "estimation trains no agents: --seeds" in capsys.readouterr().err
-    assert not (tmp_path / "x").exists()
-
-
-def test_masses_are_a_plain_sum_over_transitions(place: Path) -> None:
+def test_the_balance_of_the_mean_ratio_is_a_plain_sum_over_transitions(place: Path) -> None:
     main(["reproduce", "ratio_scale", "--scale", "smoke", "--out", str(place)])
     figure = json.loads((place / "ratio_scale" / "figure.json").read_text())
     table = [dict(zip(figure["table"]["columns"], r, strict=True)) for r in figure["table"]["rows"]]
@@ -176,7 +171,7 @@ def test_masses_are_a_plain_sum_over_transitions(place: Path) -> None:
             ended = rho * source if store.columns["terminated"][t + 1] else 0.0
             sums += [c, source - c, ended, (rho - 1) * source]
         means = sums / store.is_transition.sum()
-        np.testing.assert_allclose(weigh(RunFolder(run), store), means, atol=1e-5)
+        np.testing.assert_allclose(ratio_scale.balance_of(run, store), means, atol=1e-5)
         names = ("E_μ[c]", "clipped", "ended", "chance")
         assert [row[name] for name in names] == [f"{mean:.2f}" for mean in means]
     rows = [row for row in RunFolder(positive).metrics() if "mean_ratio" in row]
@@ -185,52 +180,59 @@ def test_masses_are_a_plain_sum_over_transitions(place: Path) -> None:
     assert float(table[2]["clipped"]) == 0.0
 
 
-def test_lengths_of_episodes_say_what_the_mean_ratio_is(
+def test_lengths_of_episodes_bound_the_mean_ratio(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """γ̂ = 0.99: an episode of one step lives 1, one of three 1 + 0.99 + 0.9801; a share p₀ of both enters."""
     main(["reproduce", "ratio_scale", "--scale", "smoke", "--out", str(place)])
     store = Store.open(next((place / "data").glob("MinAtar-Breakout*")))
-    run = RunFolder(place / "runs" / "Breakout+c51-corrected+smoke+seed0")
+    run = place / "runs" / "Breakout+c51-corrected+smoke+seed0"
     played = [EpisodeResult(score=0.0, length=length, ratio_sum=0.0) for length in (1, 3)]
-    monkeypatch.setattr("covshift.experiments.ratio_scale.analysis.roll_out", lambda *parts: played)
+    monkeypatch.setattr("covshift.runs.roll_out", lambda *parts: played)
     starts = 0.99 * store.columns["is_initial"].sum() / store.is_state.sum() * (1 + 2.9701) / 2
-    assert of_episodes(run, store) == pytest.approx((starts + 0.01, starts + 1.0), rel=1e-3)
+    assert ratio_scale.range_by_episodes(run, store) == pytest.approx(
+        (starts + 0.01, starts + 1.0), rel=1e-3
+    )
 
 
 def test_a_failed_run_is_reported_and_nothing_is_lost(tmp_path: Path) -> None:
     def engine(jobs: Any, runtime: Any, watch: Callable[[list[int]], None]) -> dict[int, str]:
         return {0: "out of luck"}
 
+    console = Console(record=True, width=200)
+    options = RunOptions(scale="smoke")
     with pytest.raises(
-        InputError, match="5 of 5 runs are not over; the same command tries them again"
+        InputError, match="5 of 5 runs are not finished; the same command tries them again"
     ):
-        reproduce(
-            named_experiment("figure-1-left"),
-            "smoke",
-            tmp_path,
-            seeds=None,
-            engine=engine,
-            command="",
-            console=Console(),
-        )
+        reproduce(comparison("figure-1-left"), tmp_path, options, console, engine)
+    assert "failed twice: out of luck" in console.export_text()
     with pytest.raises(InputError, match="workers must be at least 1"):
-        local_engine(0)
+        make_engine(RunOptions(workers=0))
     with pytest.raises(InputError, match="seeds must be at least 1"):
-        reproduce(
-            named_experiment("figure-2"),
-            "smoke",
-            tmp_path,
-            seeds=0,
-            engine=engine,
-            command="",
-            console=Console(),
-        )
+        reproduce(comparison("figure-2"), tmp_path, RunOptions(seeds=0), console, engine)
 
 
-def test_equal_scores_are_ties_and_each_game_has_its_own_improvement(tmp_path: Path) -> None:
+def test_each_run_is_read_once(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    main(["reproduce", "games", "--scale", "smoke", "--out", str(place)])
+    reads: list[tuple[str, Path]] = []
+    for name in ("metrics", "config"):
+        original = getattr(RunFolder, name)
+
+        def counted(run: RunFolder, name: str = name, read: Any = original) -> Any:
+            reads.append((name, run.path))
+            return read(run)
+
+        monkeypatch.setattr(RunFolder, name, counted)
+    monkeypatch.setattr(f"{reproduce.__module__}.write_report", lambda *_: None)
+    main(["reproduce", "games", "--scale", "smoke", "--out", str(place)])
+    assert len(reads) == len(set(reads)) == 2 * 3
+
+
+def test_equal_scores_are_ties_and_each_game_has_its_own_improvement() -> None:
     """(0.1 + 0.2 + 0.3)/3 and (0.3 + 0.2 + 0.1)/3 differ in their last bit."""
-    experiment = named_experiment("figure-2")
+    experiment = comparison("figure-2")
     games = experiment.games["small"]
     ends: list[list[float]] = [[0.1, 0.2, 0.3], [1, 2, 4], [1, 2, 2], [1, 2, 3]]
     corrected = dict(zip(games, ends, strict=True))
@@ -241,11 +243,9 @@ def test_equal_scores_are_ties_and_each_game_has_its_own_improvement(tmp_path: P
             if arm.label == "corrected":
                 scores = corrected[game]
             for seed in range(3):
-                folder = tmp_path / f"{game}-{arm.label}-{seed}".replace("/", "-")
-                folder.mkdir()
-                rows = [f"{update},{score}" for update, score in enumerate(scores)]
-                (folder / "metrics.csv").write_text("\n".join(["update,score", *rows]))
-                runs[game, arm.label, seed] = RunFolder(folder)
+                rows: list[Row] = [{"update": k, "score": score} for k, score in enumerate(scores)]
+                config = make_config(game, arm.preset)
+                runs[game, arm.label, seed] = RunRecord(Path(), config, "finished", rows)
     results = Results(experiment, "small", runs, {})
     found = results.improvement_by_game("corrected", "no correction")
     assert [estimate.value for estimate in found.values()] == [0.5, 1.0, 0.0, 0.5]
@@ -254,16 +254,77 @@ def test_equal_scores_are_ties_and_each_game_has_its_own_improvement(tmp_path: P
     assert [row[-1][:4] for row in table["rows"][-4:]] == ["0.50", "1.00", "0.00", "0.50"]
 
 
-def test_verdicts_follow_their_rule() -> None:
-    sure, worse, unsure = Estimate(0.9, 0.6, 1.0), Estimate(0.1, 0.0, 0.4), Estimate(0.6, 0.3, 0.9)
-    assert judge([sure, sure], 3) == "holds"
-    assert judge([sure, worse], 3) == "does not hold"
-    assert judge([sure, unsure], 3) == "not enough data"
-    assert judge([sure, sure], 2) == judge([worse], 2) == "not enough data"
+SURE, WORSE, UNSURE = Estimate(0.9, 0.6, 1.0), Estimate(0.1, 0.0, 0.4), Estimate(0.6, 0.3, 0.9)
+
+
+def test_scores_are_judged_by_their_intervals() -> None:
+    assert judge([SURE, SURE], 3) == HOLDS
+    assert judge([SURE, WORSE], 3) == FAILS
+    assert judge([SURE, UNSURE], 3) == UNDECIDED
+    assert judge([SURE, SURE], 2) == judge([WORSE], 2) == UNDECIDED
+
+
+def test_normalization_is_judged_by_small_weights_and_divergence() -> None:
+    verdict = normalization.verdict
+    assert verdict([SURE, WORSE], 1, 1, 3) == HOLDS
+    assert verdict([SURE, WORSE], 0, 1, 3) == UNDECIDED
+    assert verdict([UNSURE], 1, 1, 3) == UNDECIDED
+    assert verdict([WORSE, WORSE], 0, 0, 3) == FAILS
+    assert verdict([WORSE, WORSE], 0, 1, 3) == UNDECIDED
+    assert verdict([WORSE, UNSURE], 0, 0, 3) == UNDECIDED
+    assert verdict([SURE], 1, 1, 2) == UNDECIDED
+
+
+def test_the_mean_ratio_is_judged_by_intervals_that_do_not_overlap() -> None:
+    assert mean_ratio.verdict(SURE, WORSE, 3) == HOLDS
+    assert mean_ratio.verdict(WORSE, SURE, 3) == FAILS
+    assert mean_ratio.verdict(SURE, UNSURE, 3) == UNDECIDED
+    assert mean_ratio.verdict(SURE, WORSE, 2) == UNDECIDED
+
+
+def test_the_ratios_scale_is_judged_by_the_bound() -> None:
+    verdict = ratio_scale.verdict
+    assert verdict(SURE, WORSE, 0.5, 3) == HOLDS
+    assert verdict(WORSE, WORSE, 0.5, 3) == FAILS
+    assert verdict(SURE, SURE, 0.5, 3) == FAILS
+    assert verdict(UNSURE, WORSE, 0.5, 3) == verdict(SURE, UNSURE, 0.5, 3) == UNDECIDED
+    assert verdict(SURE, WORSE, 0.5, 2) == UNDECIDED
+
+
+def test_frames_are_judged_by_all_games() -> None:
+    more, less, either = Estimate(2, 1, 3), Estimate(-2, -3, -1), Estimate(0, -1, 1)
+    assert frames.verdict([more, more]) == HOLDS
+    assert frames.verdict([less, less]) == FAILS
+    assert frames.verdict([more, less]) == frames.verdict([more, either]) == UNDECIDED
+
+
+@pytest.mark.parametrize(
+    ("prioritized", "inverse", "better", "seeds", "wanted"),
+    [
+        (True, False, UNSURE, 3, HOLDS),
+        (True, False, WORSE, 3, UNDECIDED),
+        (False, False, SURE, 3, FAILS),
+        (True, True, SURE, 3, FAILS),
+        (False, False, SURE, 2, UNDECIDED),
+    ],
+)
+def test_weightings_are_judged_by_stability_and_score(
+    prioritized: bool, inverse: bool, better: Estimate, seeds: int, wanted: str
+) -> None:
+    found = weighting.verdict(
+        prioritized_is_unstable=prioritized, inverse_is_unstable=inverse, better=better, seeds=seeds
+    )
+    assert found == wanted
+
+
+def test_a_weighting_is_unstable_if_a_run_diverged_or_its_error_doubled() -> None:
+    assert weighting.is_unstable(diverged=1, error=1.0, baseline_error=1.0)
+    assert weighting.is_unstable(diverged=0, error=2.1, baseline_error=1.0)
+    assert not weighting.is_unstable(diverged=0, error=2.0, baseline_error=1.0)
 
 
 def test_returns_so_far_start_anew_with_each_episode(toy_store: Any) -> None:
-    found = returns_so_far(toy_store)
+    found = frames.returns_so_far(toy_store)
     total = 0.0
     for row in range(len(toy_store)):
         total = 0.0 if toy_store.columns["is_initial"][row] else total

@@ -4,25 +4,28 @@ import os
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from covshift.cli.main import main
 from covshift.experiments.theory.claims import CLAIMS
-from covshift.experiments.theory.study import run
+from covshift.experiments.theory.study import check_theory
 from covshift.experiments.theory.survey import survey
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("study") / "deep" / "theory"
-    outcome = run(out, problems=20, console=Console(quiet=True))
-    assert outcome.page == out / "index.html"
+    outcome = check_theory(out, Console(quiet=True), problems=20)
+    claims = f"{len(CLAIMS)} of {len(CLAIMS)} claims hold."
+    assert outcome == (out / "index.html", claims, "")
     return out
 
 
-def test_records_are_one_a_claim_and_all_hold(folder: Path) -> None:
+def test_there_is_one_record_per_claim_and_all_hold(folder: Path) -> None:
     records = json.loads((folder / "theory.json").read_text())
     assert [record["id"] for record in records] == [claim.id for claim in CLAIMS]
     for record in records:
@@ -48,6 +51,22 @@ def test_page_is_self_contained(folder: Path) -> None:
     assert page.count("<svg role=") == 8
     assert f"{len(CLAIMS)} of {len(CLAIMS)} claims hold" in page
     assert not list(folder.glob("*.partial"))
+
+
+def test_a_claim_that_does_not_hold_ends_the_command_with_status_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = "covshift.experiments.theory.study"
+    wrong = replace(CLAIMS[0], refutes=not CLAIMS[0].refutes, cases=1)
+    monkeypatch.setattr(f"{study}.CLAIMS", [wrong])
+    monkeypatch.setattr(f"{study}.GROUPS", {"group": [wrong]})
+    monkeypatch.setattr(f"{study}.draw_exhibits", lambda *_: [])
+    with pytest.raises(SystemExit) as stop:
+        main(["reproduce", "theory", "--scale", "smoke", "--out", str(tmp_path)])
+    assert stop.value.code == 1
+    said = capsys.readouterr()
+    assert f"0 of 1 claims hold. The page: {tmp_path / 'theory' / 'index.html'}" in said.out
+    assert said.err == f"These do not hold: {wrong.id}\n"
 
 
 def test_page_opens_in_a_browser(folder: Path, tmp_path: Path) -> None:

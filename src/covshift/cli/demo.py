@@ -5,41 +5,38 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from covshift.cli.reproduce import show_outcome
+from covshift.experiments.demo import SIZES, Sizes
+
 
 @dataclass(frozen=True)
 class Demo:
-    """Train from a random policy's data, with and without the correction, and write a page that shows it.
+    """Train from a random policy's data, with and without the correction, and write a page about the result.
 
-    Takes about four minutes on two cores. The same command goes on where it was interrupted.
+    Takes about four minutes on two cores. If it is interrupted, the same command continues.
     """
 
     out: Path
     """Folder for the data, the runs, and index.html (the page: open it in a browser)."""
 
-    transitions: int = 300_000
+    transitions: int = SIZES["small"].transitions
     """Transitions of random play to learn from."""
 
-    updates: int = 20_000
+    updates: int = SIZES["small"].updates
     """Updates of each run."""
 
-    seeds: int = 2
+    seeds: int = SIZES["small"].seeds
     """Runs of each of the two agents."""
 
     workers: int = 2
-    """Runs at once, a thread each."""
+    """Runs at a time, with one thread each."""
 
     def run(self) -> None:
         """Runs the demo and says where the page is."""
         from rich.console import Console
 
-        from covshift.experiments.demo.study import run
+        from covshift.experiments.demo.study import run_demo
+        from covshift.experiments.experiment import RunOptions
 
-        page = run(
-            self.out,
-            transitions=self.transitions,
-            updates=self.updates,
-            seeds=self.seeds,
-            workers=self.workers,
-            console=Console(),
-        )
-        print(f"The page: {page}")
+        sizes = Sizes(self.transitions, self.updates, self.seeds)
+        show_outcome(run_demo(self.out, sizes, RunOptions(workers=self.workers), Console()))

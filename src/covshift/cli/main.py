@@ -13,32 +13,36 @@ from covshift.version import __version__
 TOUR = """Learn the covariate shift c(s) = d_π(s)/d_μ(s) by bootstrapping, and put it to work.
 
 Data from a behavior policy μ show some states more often, and others less often, than a target
-policy π would. c says by how much, state by state; discounted COP-TD (Gelada & Bellemare, 2019)
-learns it from the data alone.
+policy π would. The ratio c says by how much, for each state. Discounted COP-TD (Gelada & Bellemare,
+2019) learns it from the data alone.
 
 Start here:
-  covshift demo --out out/demo        train from random play, with and without the correction: a page
-  covshift theory --out out/theory    study the method: every theorem checked, a page with figures
+  covshift demo --out out/demo        train from random play, without and with the correction, and
+                                      write a page about the result
+  covshift theory --out out/theory    check every theorem and write a page with figures
   covshift collect MinAtar/Breakout-v1 --transitions 20000 --out out/breakout
-                                      store what a random policy sees, with the odds of every action
-  covshift data info out/breakout     what a dataset holds; verify, import, export
+                                      record a random policy's play, with the probability of each action
+  covshift data info out/breakout     describe a dataset; also verify, import, export
   covshift train MinAtar/Breakout-v1 --preset c51-corrected --scale smoke --out out/run
-                                      learn to act from another policy's data; resume, evaluate, watch
+                                      learn to act from another policy's data; also resume, evaluate, watch
   covshift estimate value out/breakout --policy uniform
-                                      what a policy is worth, from such data; ratio: where it goes
-  covshift runs list out              the runs that are there
-  covshift experiments                every figure of the paper, and ours: claim and cost
+                                      estimate a policy's value from such data; ratio: the states it visits
+  covshift runs list out              list the runs under a folder
+  covshift experiments                list the experiments: every figure of the paper, and our own
   covshift reproduce figure-1-left --scale smoke --out out/figures
-                                      data, runs, figure and page of one of them; covshift report joins them
-  covshift train --help               what a command does and what can be set
+                                      run an experiment and write its figure; covshift report joins figures
+  covshift train --help               explain a command and its options
 
-covshift --version prints the version. The documentation is in docs/, the README starts it."""
+covshift --version prints the version. The documentation is in docs/; start with the README."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs one command; bad input ends with one sentence and status 2, SIGTERM and a closed terminal are as Ctrl-C."""
+    """Runs one command.
+
+    Bad input ends with one sentence and status 2. SIGTERM and a closed terminal act like Ctrl-C.
+    """
     for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) == signal.SIG_DFL:  # nohup ignores the latter.
+        if signal.getsignal(number) == signal.SIG_DFL:  # nohup has the latter ignored.
             signal.signal(number, signal.default_int_handler)
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given == ["--version"]:
@@ -81,11 +85,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except InputError as error:
         _fail(str(error), 2)
     except OSError as error:
-        place = f"{error.filename}: " if error.filename else ""
-        _fail(f"{place}{error.strerror or error}", 1)
+        file = f"{error.filename}: " if error.filename else ""
+        _fail(f"{file}{error.strerror or error}", 1)
     except KeyboardInterrupt as stop:
-        how = "interrupted; what was finished is kept, and the same command goes on"
-        _fail(str(stop) or how, 130)
+        usual = "interrupted; finished work is kept, and the same command continues"
+        _fail(str(stop) or usual, 130)
 
 
 def _fail(message: str, status: int) -> None:

@@ -11,13 +11,13 @@ import tyro
 
 @dataclass(frozen=True)
 class Report:
-    """Write one page of all figures and runs under some folders: claims, verdicts, curves, frames.
+    """Write one page about all figures and runs under some folders: claims, verdicts, curves, frames.
 
-    The page is one file that loads nothing, so that it can be sent, opened on a phone and printed.
+    The page is a single file that loads nothing else, so it can be sent, opened on a phone and printed.
     """
 
     paths: Annotated[tuple[Path, ...], tyro.conf.Positional]
-    """Folders; every figure.json and every run in them is taken, at any depth."""
+    """Folders to search, at any depth, for figure.json files and runs."""
 
     out: Path
     """The page, ending in .html."""

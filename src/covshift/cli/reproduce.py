@@ -2,55 +2,47 @@
 
 from __future__ import annotations
 
-import shlex
+import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from covshift.errors import InputError
-
-STUDY = (
-    "estimation",
-    "Every estimator of ratios and values: error, coverage and time on five domains, for growing data and distance.",
-    "no runs, about 12 min on one core at the scale small",
-)
-"""The one experiment that trains no agents."""
+if TYPE_CHECKING:
+    from covshift.experiments.experiment import Outcome
 
 
 @dataclass(frozen=True)
 class Experiments:
-    """List every experiment: the figures it answers to, its claim, and what it costs."""
+    """List every experiment: the figures it reproduces, its claim, and how long it takes."""
 
     scale: Literal["paper", "small", "smoke"] = "small"
-    """The size that costs are estimated for."""
+    """The size that times are estimated for."""
 
     def run(self) -> None:
-        """A line an experiment."""
+        """Prints one line per experiment, or a paragraph each on a terminal."""
         from rich.console import Console
         from rich.text import Text
 
         from covshift.experiments.experiment import find_experiments
 
         console = Console()
-        lines = [
-            (", ".join((*experiment.aliases, name)), experiment.claim, experiment.cost(self.scale))
-            for name, experiment in find_experiments().items()
-        ]
-        for known, claim, cost in (*lines, STUDY):
+        for name, experiment in find_experiments().items():
+            names = ", ".join((*experiment.aliases, name))
+            claim, cost = experiment.claim, experiment.cost(self.scale)
             if console.is_terminal:
-                console.print(Text.assemble((known, "bold"), f"\n  {claim}\n  ", (cost, "dim")))
+                console.print(Text.assemble((names, "bold"), f"\n  {claim}\n  ", (cost, "dim")))
             else:
-                print(f"{known} · {claim} · {cost}")
+                print(f"{names} · {claim} · {cost}")
 
 
 @dataclass(frozen=True)
 class Reproduce:
-    """Run an experiment, or what is missing of it, and write its figure and a page.
+    """Run an experiment, or what is missing of it, and write its results and a page.
 
-    Collects the data once, runs every arm and seed, and analyzes them. The same command goes on where it was
-    interrupted; experiments that share runs share them under one --out.
+    Collects the data once, trains every arm and seed, and analyzes the runs. If it is interrupted, the same command
+    continues. Experiments with the same --out share data and runs.
     """
 
     name: Annotated[str, tyro.conf.Positional]
@@ -60,7 +52,7 @@ class Reproduce:
     """Folder for data, runs, and a folder for each experiment."""
 
     scale: Literal["paper", "small", "smoke"] = "small"
-    """paper: the paper's games, seeds and iterations; small: MinAtar; smoke: to see that it runs."""
+    """paper: the paper's games, seeds and iterations; small: MinAtar; smoke: a quick test that everything runs."""
 
     seeds: int | None = None
     """Seeds of each arm; by default the experiment's own number."""
@@ -72,42 +64,21 @@ class Reproduce:
     """Address of the Ray cluster; without it Ray starts on this machine."""
 
     workers: int = 2
-    """Runs at once, with the engine local."""
+    """Runs at a time, with the engine local."""
 
     def run(self) -> None:
-        """Runs, and says where the page is."""
+        """Runs the experiment and says where the page is."""
         from rich.console import Console
 
-        from covshift.experiments.experiment import named_experiment
-        from covshift.experiments.reproduction import local_engine, ray_engine, reproduce
-        from covshift.report.figures_page import find_sources, write_report
+        from covshift.experiments.experiment import RunOptions, named_experiment
 
-        console = Console()
-        if self.name == STUDY[0]:
-            if self.seeds is not None or self.engine != "local" or self.ray_address is not None:
-                raise InputError(
-                    f"{self.name} trains no agents: --seeds, --engine and --ray-address are not for it"
-                )
-            from covshift.experiments.estimation.study import run
+        options = RunOptions(self.scale, self.seeds, self.workers, self.engine, self.ray_address)
+        show_outcome(named_experiment(self.name).run(self.out, options, Console()))
 
-            place = self.out / self.name
-            print(f"The page: {run(place, scale=self.scale, console=console).page}")
-            return
-        engine = local_engine(self.workers)
-        if self.engine == "ray":
-            engine = ray_engine(self.ray_address)
-        command = f"covshift reproduce {self.name} --scale {self.scale} --out {shlex.quote(str(self.out))}"
-        if self.seeds is not None:
-            command += f" --seeds {self.seeds}"
-        figure = reproduce(
-            named_experiment(self.name),
-            self.scale,
-            self.out,
-            seeds=self.seeds,
-            engine=engine,
-            command=command,
-            console=console,
-        )
-        page = figure.with_name("index.html")
-        write_report(*find_sources([figure.parent]), page)
-        print(f"Figure, table and raw numbers: {figure.parent}. The page: {page}")
+
+def show_outcome(outcome: Outcome) -> None:
+    """Prints what came out and where the page is; exits with status 1 if something does not hold that should."""
+    print(f"{outcome.text} The page: {outcome.page}".strip())
+    if outcome.failure:
+        print(outcome.failure, file=sys.stderr)
+        sys.exit(1)

@@ -1,1 +1,1 @@
-"""Experiments: one folder a study, data and analysis."""
+"""Experiments: one module or package each, found by its `EXPERIMENT`; `comparison` is what those with agents share."""

@@ -1,135 +1,168 @@
-"""What an experiment is: arms as data, and an analysis of the runs that come of them."""
+"""What every experiment offers, and the list of all experiments.
+
+Nothing heavy is imported here or by the modules that define experiments, so that listing them is fast: an experiment
+imports what it computes with when it is run.
+"""
 
 from __future__ import annotations
 
 import difflib
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, NamedTuple, Protocol, final
 
 import covshift.experiments
-from covshift.config.presets import make_config
-from covshift.config.training import TrainConfig
 from covshift.errors import InputError
 
 if TYPE_CHECKING:
-    from covshift.experiments.results import Results
+    from pathlib import Path
 
-MINATAR = (
-    "MinAtar/Asterix-v1",
-    "MinAtar/Breakout-v1",
-    "MinAtar/Seaquest-v1",
-    "MinAtar/SpaceInvaders-v1",
-)
-ATARI = (
-    "ALE/Asterix-v5",
-    "ALE/Breakout-v5",
-    "ALE/Pong-v5",
-    "ALE/Seaquest-v5",
-    "ALE/SpaceInvaders-v5",
-)
-ONE_GAME = {
-    "paper": ("ALE/Pong-v5",),
-    "small": ("MinAtar/Breakout-v1",),
-    "smoke": ("MinAtar/Breakout-v1",),
-}
-"""Where the paper sweeps Pong."""
-
-ALL_GAMES = {"paper": ATARI, "small": MINATAR, "smoke": ("MinAtar/Breakout-v1",)}
-"""Where the paper has five games; MinAtar has no Pong."""
-
-UPDATES_PER_SECOND = {"paper": 20.0, "small": 200.0, "smoke": 20.0}
-"""Corrected updates a second of one run on a core, roughly; see `benchmarks/update.py`."""
-
-
-UPDATES_PER_ITERATION = 62_500
-"""An iteration of the paper is 250 000 agent steps."""
+    from rich.console import Console
 
 
 @final
 @dataclass(frozen=True)
-class Arm:
-    """One line of a figure.
+class RunOptions:
+    """What `covshift reproduce` can set for any experiment.
 
     Args:
-        label: in the figure's legend.
-        preset: the method.
-        leaves: fields that differ from the preset.
+        scale: `paper`, `small` or `smoke`.
+        seeds: runs of each arm; None for the experiment's own number.
+        workers: runs at a time on this machine.
+        engine: `local` or `ray`.
+        ray_address: address of a Ray cluster; None starts Ray on this machine.
     """
 
-    label: str
-    preset: str
-    leaves: Mapping[str, Any] = field(default_factory=dict)
+    scale: str = "small"
+    seeds: int | None = None
+    workers: int = 2
+    engine: str = "local"
+    ray_address: str | None = None
+
+    def changed(self) -> list[str]:
+        """Names of the options that differ from their defaults, other than the scale."""
+        default = RunOptions(self.scale)
+        names = ("seeds", "workers", "engine", "ray_address")
+        return [name for name in names if getattr(self, name) != getattr(default, name)]
+
+
+class Outcome(NamedTuple):
+    """What running an experiment gave.
+
+    Attributes:
+        page: the page to open in a browser.
+        text: one sentence about the result, for the terminal; may be empty.
+        failure: what should have held and did not; makes the command end with status 1.
+    """
+
+    page: Path
+    text: str = ""
+    failure: str = ""
+
+
+class Experiment(Protocol):
+    """An experiment as `covshift experiments` and `covshift reproduce` see it."""
+
+    @property
+    def name(self) -> str:
+        """The name of its module, and of its folder of results."""
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """The figures of the paper that it reproduces."""
+
+    @property
+    def title(self) -> str:
+        """A few words."""
+
+    @property
+    def claim(self) -> str:
+        """What is checked, in one sentence."""
+
+    def cost(self, scale: str) -> str:
+        """Roughly how much there is to compute, and how long it takes."""
+
+    def run(self, out: Path, options: RunOptions, console: Console) -> Outcome:
+        """Computes what is missing and writes the results into the folder `name` under `out`.
+
+        Raises:
+            InputError: the experiment does not have this scale, or has no use for an option that was given.
+        """
+
+
+StudyFunction = Callable[["Path", RunOptions, "Console"], Outcome]
+"""Writes a study into a folder."""
 
 
 @final
 @dataclass(frozen=True)
-class Experiment:
-    """A claim of the paper, or one of ours, with all that it takes to check it.
+class Study:
+    """An experiment with a page of its own.
 
     Args:
-        name: of its folder.
-        aliases: the figures of the paper that it reproduces.
+        name: the name of its package.
         title: a few words.
-        claim: what is to be checked, in one sentence.
-        paper: what the paper says about it.
-        rule: by which the verdict is reached.
-        games: environments of each scale.
-        arms: of each scale.
-        seeds: of each scale.
-        analyze: the figure's contents from the finished runs.
-        differences: from the paper, beside those of `docs/agent.md`.
+        claim: what is checked, in one sentence.
+        costs: for each scale that it has, how long it takes.
+        function: `module:function` that computes everything and writes it into a folder, as `StudyFunction` says;
+            imported when the study is run.
+        uses: names of the `RunOptions` that it has a use for, beside the scale.
+        aliases: the figures of the paper that it reproduces.
     """
 
     name: str
-    aliases: tuple[str, ...]
     title: str
     claim: str
-    paper: str
-    rule: str
-    games: Mapping[str, tuple[str, ...]]
-    arms: Mapping[str, tuple[Arm, ...]]
-    seeds: Mapping[str, int]
-    analyze: Callable[[Results], dict[str, Any]]
-    differences: tuple[str, ...] = ()
-
-    def configs(self, scale: str, seeds: int) -> dict[tuple[str, str, int], TrainConfig]:
-        """The configuration of each run, by game, arm and seed."""
-        return {
-            (game, arm.label, seed): make_config(
-                game, arm.preset, scale, **({"seed": seed} | dict(arm.leaves))
-            )
-            for seed in range(seeds)
-            for game in self.games[scale]
-            for arm in self.arms[scale]
-        }
+    costs: Mapping[str, str]
+    function: str
+    uses: Collection[str] = ()
+    aliases: tuple[str, ...] = ()
 
     def cost(self, scale: str) -> str:
-        """How long it takes, roughly, on two cores."""
-        configs = self.configs(scale, self.seeds[scale]).values()
-        (updates,) = {config.optimization.num_updates for config in configs}
-        runs = len(configs)
-        hours = runs * updates / UPDATES_PER_SECOND[scale] / 2 / 3600
-        took = f"{hours:,.1f} h" if hours >= 0.1 else f"{60 * hours:.0f} min"
-        return f"{runs} runs of {updates:,} updates, about {took} on two cores"
+        """How long it takes."""
+        return self.costs.get(scale, f"not at the scale {scale}, only {' and '.join(self.costs)}")
+
+    def run(self, out: Path, options: RunOptions, console: Console) -> Outcome:
+        """Writes the study into its folder under `out`."""
+        check_scale(self.name, options.scale, self.costs)
+        unused = [name for name in options.changed() if name not in self.uses]
+        if unused:
+            flags = " and ".join(f"--{name.replace('_', '-')}" for name in unused)
+            raise InputError(f"{self.name} has no use for {flags}; leave out what it does not use")
+        write: StudyFunction = pkgutil.resolve_name(self.function)
+        return write(out / self.name, options, console)
+
+
+def check_scale(name: str, scale: str, known: Collection[str]) -> None:
+    """Raises an `InputError` unless the experiment of this name has the scale."""
+    if scale not in known:
+        raise InputError(f"{name} has no scale '{scale}'; choose {' or '.join(known)}")
+
+
+def ensure_folder(folder: Path) -> None:
+    """Makes a folder unless it exists.
+
+    Raises:
+        InputError: there is a file of this name.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is a file; name a folder")
+    folder.mkdir(parents=True, exist_ok=True)
 
 
 @cache
 def find_experiments() -> dict[str, Experiment]:
-    """Every experiment of training runs, by the name of its folder: those whose `sweep` has an `EXPERIMENT`."""
-    found = {}
+    """Every experiment by name, the figures of the paper first: modules of this room that define `EXPERIMENT`."""
+    found: list[Experiment] = []
     for module in pkgutil.iter_modules(covshift.experiments.__path__, "covshift.experiments."):
-        names = {inner.name for inner in pkgutil.iter_modules(_path(module.name))}
-        if "sweep" in names:
-            experiment = getattr(
-                importlib.import_module(f"{module.name}.sweep"), "EXPERIMENT", None
-            )
-            if experiment is not None:
-                found[experiment.name] = experiment
-    return dict(sorted(found.items(), key=lambda item: (item[1].aliases or ("z",), item[0])))
+        experiment = getattr(importlib.import_module(module.name), "EXPERIMENT", None)
+        if experiment is not None:
+            found.append(experiment)
+    found.sort(key=lambda experiment: (experiment.aliases or ("~",), experiment.name))
+    return {experiment.name: experiment for experiment in found}
 
 
 def named_experiment(name: str) -> Experiment:
@@ -148,14 +181,3 @@ def named_experiment(name: str) -> Experiment:
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         raise InputError(f"there is no experiment '{name}'{hint} (covshift experiments lists them)")
     return by_name[name]
-
-
-def every_scale(arms: tuple[Arm, ...], iterations: int = 150) -> dict[str, tuple[Arm, ...]]:
-    """The same arms at every scale, at the paper's for so many iterations."""
-    length = {"num_updates": iterations * UPDATES_PER_ITERATION}
-    at_paper = tuple(replace(arm, leaves={**arm.leaves, **length}) for arm in arms)
-    return {"paper": at_paper, "small": arms, "smoke": arms}
-
-
-def _path(name: str) -> Any:
-    return getattr(importlib.import_module(name), "__path__", None) or []

@@ -1,289 +1,187 @@
-"""MinAtar Breakout from random data: C51 and corrected C51, and a page that shows what came of it."""
+"""MinAtar Breakout from random data: trains C51 and corrected C51, and writes a page about what they learned."""
 
 from __future__ import annotations
 
-import csv
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from rich.console import Console
 
 from covshift.config.presets import make_config
-from covshift.config.training import RuntimeOptions, TrainConfig
-from covshift.data.collection import Collector
 from covshift.data.store import Store
-from covshift.errors import InputError
-from covshift.progress import counter
-from covshift.records import RunFolder
-from covshift.report.live import SweepView
+from covshift.experiments.comparison.results import LAST, DataRecord, RunRecord
+from covshift.experiments.comparison.running import collect_data, make_engine, train_all
+from covshift.experiments.demo import SIZES, Sizes
+from covshift.experiments.demo.pictures import draw_curves, draw_histogram, gallery
+from covshift.experiments.experiment import Outcome, RunOptions
+from covshift.experiments.frames import SampledRatios, sample_ratios
+from covshift.experiments.tables import write_csv
+from covshift.files import write_text
 from covshift.report.page import render
-from covshift.report.pictures import picture_uri
-from covshift.report.plots import COLORS, house_style, panels, to_svg
-from covshift.runs import load_run
-from covshift.runs.launch import ensure_dataset
-from covshift.runs.sweeps import Job, Sweep
+from covshift.report.statistics import Curve
+from covshift.runs.sweeps import Job
+from covshift.validation import check_count
 from covshift.version import __version__
 
 ENV = "MinAtar/Breakout-v1"
-ARMS = {"c51": "C51, no correction", "c51-corrected": "C51, replay prioritized by c(s)"}
+TITLES = {"c51": "C51, no correction", "c51-corrected": "C51, replay prioritized by c(s)"}
 SAMPLE = 20_000
 """States of the data whose ratio is drawn."""
 
-SHOWN = 12
-"""Frames of each gallery."""
 
-LAST = 3
-"""Evaluations that a score is the mean of."""
-
-
-@dataclass(frozen=True)
-class Arm:
-    """Runs of one preset.
+class Agent(NamedTuple):
+    """The runs of one preset.
 
     Attributes:
-        title: of the preset.
-        diverged: how many of them stopped because the ratio or the loss diverged.
-        curves: (updates, scores) of each seed.
+        title: what the page calls the agent.
+        curves: the score of each seed against updates.
+        scores: the final score of each seed.
+        diverged: how many runs stopped because the ratio or the loss diverged.
     """
 
     title: str
+    curves: list[Curve]
+    scores: list[float]
     diverged: int
-    curves: list[tuple[NDArray[np.float64], NDArray[np.float64]]]
-
-    @property
-    def scores(self) -> list[float]:
-        """The mean of each seed's last evaluations."""
-        return [float(scores[-LAST:].mean()) for _, scores in self.curves]
 
     @property
     def mean(self) -> float:
-        """Over seeds."""
+        """The mean final score over seeds."""
         return float(np.mean(self.scores))
 
 
-class Ratios(NamedTuple):
-    """The ratio of some states of the data."""
+def run(folder: Path, options: RunOptions, console: Console) -> Outcome:
+    """The demo at a scale."""
+    sizes = SIZES[options.scale]
+    if options.seeds is not None:
+        sizes = sizes._replace(seeds=options.seeds)
+    return run_demo(folder, sizes, options, console)
 
-    rows: NDArray[np.int64]
-    ratio: NDArray[np.float64]
 
-
-def run(
-    out: Path, *, transitions: int, updates: int, seeds: int, workers: int, console: Console
-) -> Path:
-    """Collects, trains, and writes `index.html` and `ratios.csv` into `out`; the same call goes on.
+def run_demo(folder: Path, sizes: Sizes, options: RunOptions, console: Console) -> Outcome:
+    """Collects data, trains, and writes `index.html` and `ratios.csv`; the same call continues after an interruption.
 
     Args:
-        out: folder.
-        transitions: of random play.
-        updates: of each run.
-        seeds: runs of each arm.
-        workers: runs at once.
+        folder: for the data, the runs and the page.
+        sizes: how large the demo is.
+        options: what trains the runs.
         console: for progress.
-
-    Returns:
-        The page.
     """
-    for name, count in (("seeds", seeds), ("workers", workers)):
-        if count < 1:
-            raise InputError(f"{name} must be at least 1, but it is {count}")
-    every = max(1, updates // 10)
-    sizes = {"num_updates": updates, "evaluate_every": every}
-    sizes |= {"transitions": transitions, "window": transitions}
+    engine = make_engine(options)
+    check_count("seeds", sizes.seeds)
+    lengths = {"num_updates": sizes.updates, "evaluate_every": max(1, sizes.updates // 10)}
+    amounts = {"transitions": sizes.transitions, "window": sizes.transitions}
     configs = {
-        (preset, seed): make_config(ENV, preset, "small", seed=seed, **sizes)
-        for seed in range(seeds)
-        for preset in ARMS
+        (preset, seed): make_config(ENV, preset, "small", seed=seed, **lengths, **amounts)
+        for seed in range(sizes.seeds)
+        for preset in TITLES
     }
-
-    def collecting(collector: Collector, folder: Path) -> None:
-        with counter(console, "transitions", collector.request.transitions) as advance:
-            collector.collect(progress=advance)
-
-    first = next(iter(configs.values()))
-    data = ensure_dataset(first, out / "data", collecting)
-    _train(out, configs, str(data), workers, console)
-    arms = {preset: _read_arm(out, preset, seeds) for preset in ARMS}
+    data = collect_data(configs["c51", 0], folder / "data", console)
+    jobs = {
+        (preset, seed): Job(folder / "runs" / f"{preset}-seed{seed}", config, str(data))
+        for (preset, seed), config in configs.items()
+    }
+    train_all(list(jobs.values()), engine, console)
+    agents = {
+        preset: _agent(preset, [jobs[preset, seed].folder for seed in range(sizes.seeds)])
+        for preset in TITLES
+    }
     store = Store.open(data)
-    ratios = _ratios(out, store)
-    page = out / "index.html"
-    page.write_text(_page(out, store, arms, ratios, first, updates, seeds), encoding="utf-8")
-    return page
+    sample = sample_ratios(store, jobs["c51-corrected", 0].folder, SAMPLE)
+    records = zip(sample.rows.tolist(), sample.ratio.tolist(), strict=True)
+    write_csv(folder / "ratios.csv", [("row", "ratio"), *records])
+    episodes = configs["c51", 0].evaluation.evaluation_episodes
+    page = _page(folder, sizes, episodes, agents, store, DataRecord.read(data), sample)
+    write_text(folder / "index.html", page)
+    return Outcome(folder / "index.html")
 
 
-def _run_folder(out: Path, preset: str, seed: int) -> Path:
-    return out / "runs" / f"{preset}-seed{seed}"
-
-
-def _train(
-    out: Path,
-    configs: dict[tuple[str, int], TrainConfig],
-    data: str,
-    workers: int,
-    console: Console,
-) -> None:
-    jobs = [Job(_run_folder(out, *key), config, data) for key, config in configs.items()]
-    folders = [RunFolder(job.folder) for job in jobs]
-    totals = [job.config.optimization.num_updates for job in jobs]
-    sweep = Sweep(jobs)
-    with SweepView(console, [job.folder.name for job in jobs], totals) as view:
-        sweep.run(
-            workers,
-            RuntimeOptions(threads=1),
-            lambda now: view.show(folders, now.running.keys()),
-        )
-    for place, reason in sweep.failed.items():
-        raise InputError(f"the run {jobs[place].folder} failed twice: {reason}")
-
-
-def _read_arm(out: Path, preset: str, seeds: int) -> Arm:
-    curves = []
-    for seed in range(seeds):
-        rows = [
-            row for row in RunFolder(_run_folder(out, preset, seed)).metrics() if "score" in row
-        ]
-        points = np.array([[row["update"], row["score"]] for row in rows], dtype=np.float64)
-        curves.append((points[:, 0], points[:, 1]))
-    folders = [RunFolder(_run_folder(out, preset, seed)) for seed in range(seeds)]
-    diverged = sum(folder.status()["status"] == "diverged" for folder in folders)
-    return Arm(ARMS[preset], diverged, curves)
-
-
-def _ratios(out: Path, store: Store) -> Ratios:
-    """c of states that are drawn uniformly from the data, by the first corrected run."""
-    rng = np.random.default_rng(0)
-    rows = np.flatnonzero(store.is_state)
-    rows = np.sort(rng.choice(rows, min(SAMPLE, len(rows)), replace=False))
-    agent = load_run(_run_folder(out, "c51-corrected", 0))
-    parts = [agent.ratio(store.states(part)) for part in np.array_split(rows, -(-len(rows) // 512))]
-    ratio = np.concatenate(parts).astype(np.float64)
-    with (out / "ratios.csv").open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["row", "ratio"])
-        writer.writerows(zip(rows.tolist(), ratio.tolist(), strict=True))
-    return Ratios(rows, ratio)
-
-
-def _page(
-    out: Path,
-    store: Store,
-    arms: dict[str, Arm],
-    ratios: Ratios,
-    config: TrainConfig,
-    updates: int,
-    seeds: int,
-) -> str:
-    random_score = float(store.columns["reward"].sum() / store.columns["is_initial"].sum())
-    mean = float(ratios.ratio.mean())
-    share = mean**2 / float((ratios.ratio**2).mean())
-    zero = float((ratios.ratio == 0).mean())
-    order = np.argsort(ratios.ratio)
-    with house_style():
-        curves = _draw_curves(arms, random_score)
-        histogram = _draw_histogram(ratios.ratio)
-    plural = "seed" if seeds == 1 else "seeds"
-    return render(
-        "demo.html.j2",
-        env=ENV,
-        transitions=int(store.is_transition.sum()),
-        random_score=random_score,
-        arms=list(arms.values()),
-        updates=updates,
-        last=LAST,
-        episodes=config.evaluation.evaluation_episodes,
-        verdict=_verdict(arms["c51"], arms["c51-corrected"]),
-        curves=curves,
-        curves_text=(
-            f"Each thin line is a seed, the thick one their mean ({seeds} {plural} each). Both agents see "
-            "the same data and never act in the game but to be scored, so a curve above the dashed "
-            "line is what was learned from play at random. Single evaluations of "
-            f"{config.evaluation.evaluation_episodes} episodes are noisy."
-        ),
-        histogram=histogram,
-        histogram_text=(
-            f"c of {len(ratios.ratio):,} states of the data, drawn uniformly. Their mean is {mean:.2f}; "
-            f"{zero:.0%} are predicted to be 0 (negative outputs are clipped). Drawing by c leaves an "
-            f"effective share of {share:.0%} of the data. The mean is not 1 because c counts visits in an "
-            "episode: a policy that plays on longer than a random one visits more states. The learned number "
-            "depends on γ̂ and on the network; read it as an order more than as a number."
-        ),
-        gallery_text=(
-            "States of the data that the corrected agent's ratio ranks highest and lowest. High c should "
-            "be what the learned policy meets more often than a random one: play that has gone on, bricks "
-            "that are gone. Low c should be what its actions avoid."
-        ),
-        highest=_frames(store, ratios, order[::-1][: SHOWN * 40]),
-        lowest=_frames(store, ratios, order[: SHOWN * 40]),
-        command=(
-            f"covshift demo --out {out} --transitions {config.data.transitions} --updates {updates} --seeds {seeds}"
-        ),
-        folder=str(out),
-        version=__version__,
-    )
-
-
-def _verdict(plain: Arm, corrected: Arm) -> str:
-    """What the numbers can say: seeds are the unit."""
+def compare(plain: Agent, corrected: Agent) -> str:
+    """What the scores can tell; seeds are what varies."""
     gap = corrected.mean - plain.mean
     word = "more" if gap > 0 else "less"
     text = f"The corrected agent scores {abs(gap):.2f} {word} than the uncorrected one. "
     if plain.diverged or corrected.diverged:
         text += (
-            f"Of its runs {corrected.diverged} diverged, of the other's {plain.diverged}; these count with their "
+            f"{corrected.diverged} of its runs diverged, and {plain.diverged} of the other's; these count with their "
             "last evaluations. "
         )
-    if len(plain.curves) < 2:
+    seeds = len(plain.scores)
+    if seeds < 2:
         return text + "One seed each cannot tell whether that is more than chance."
-    spread = np.sqrt(
-        (np.var(plain.scores, ddof=1) + np.var(corrected.scores, ddof=1)) / len(plain.curves)
-    )
+    variances = (np.var(agent.scores, ddof=1) for agent in (plain, corrected))
+    spread = np.sqrt(sum(variances) / seeds)
     return text + (
-        f"The standard error of that difference, from {len(plain.curves)} seeds each, is {spread:.2f}: "
+        f"The standard error of that difference, from {seeds} seeds each, is {spread:.2f}: "
         + (
             "the difference is more than twice that, but so few seeds estimate it roughly."
             if abs(gap) > 2 * spread
-            else "these runs do not show a difference that chance could not make."
+            else "this difference could be chance; run more seeds."
         )
     )
 
 
-def _draw_curves(arms: dict[str, Arm], random_score: float) -> str:
-    figure, (axes,) = panels(1, height=3.6)
-    for color, arm in zip(COLORS, arms.values(), strict=False):
-        for updates, scores in arm.curves:
-            axes.plot(updates, scores, color=color, alpha=0.35, linewidth=0.9)
-        length = min(len(scores) for _, scores in arm.curves)  # a run that diverged stops early
-        mean = np.mean([scores[:length] for _, scores in arm.curves], axis=0)
-        axes.plot(arm.curves[0][0][:length], mean, color=color, label=arm.title, linewidth=2.2)
-    axes.axhline(random_score, color="#5b6478", linestyle="--", linewidth=1, label="random policy")
-    axes.set(xlabel="updates", ylabel="score (mean of an evaluation)", title="Evaluation score")
-    axes.legend(loc="upper left")
-    return to_svg(figure, "Score of both agents against updates")
-
-
-def _draw_histogram(ratio: NDArray[np.float64]) -> str:
-    figure, (axes,) = panels(1, height=3.0)
-    axes.hist(ratio, bins=80, color=COLORS[0])
-    axes.axvline(float(ratio.mean()), color=COLORS[1], linestyle="--", label="mean")
-    axes.axvline(1.0, color="#1d2433", linestyle=":", label="1: as often under π as in the data")
-    axes.set(
-        xlabel="c(s)", ylabel="states", yscale="log", title="Learned ratio of states of the data"
+def _agent(preset: str, folders: list[Path]) -> Agent:
+    runs = [RunRecord.read(folder) for folder in folders]
+    return Agent(
+        TITLES[preset],
+        [run.curve("score") for run in runs],
+        [run.ending("score") for run in runs],
+        sum(run.diverged for run in runs),
     )
-    axes.legend()
-    return to_svg(figure, "Histogram of the learned ratio")
 
 
-def _frames(store: Store, ratios: Ratios, places: NDArray[np.int64]) -> list[dict[str, Any]]:
-    """The first of these whose pictures differ."""
-    frames: list[dict[str, Any]] = []
-    seen: set[bytes] = set()
-    for place, state in zip(places, store.states(ratios.rows[places]), strict=True):
-        if state.tobytes() not in seen:
-            seen.add(state.tobytes())
-            frames.append({"ratio": float(ratios.ratio[place]), "uri": picture_uri(state)})
-        if len(frames) == SHOWN:
-            break
-    return frames
+def _page(
+    folder: Path,
+    sizes: Sizes,
+    episodes: int,
+    agents: dict[str, Agent],
+    store: Store,
+    data: DataRecord,
+    sample: SampledRatios,
+) -> str:
+    ratio = sample.ratio
+    share = ratio.mean() ** 2 / (ratio**2).mean()
+    order = np.argsort(ratio)
+    plural = "seed" if sizes.seeds == 1 else "seeds"
+    return render(
+        "demo.html.j2",
+        env=ENV,
+        transitions=int(store.is_transition.sum()),
+        random_score=data.random_score,
+        arms=list(agents.values()),
+        updates=sizes.updates,
+        last=LAST,
+        episodes=episodes,
+        verdict=compare(agents["c51"], agents["c51-corrected"]),
+        curves=draw_curves(
+            {agent.title: agent.curves for agent in agents.values()}, data.random_score
+        ),
+        curves_text=(
+            f"Each thin line is a seed, the thick line their mean ({sizes.seeds} {plural} each). Both agents see the same "
+            "data and act in the game only to be scored, so a curve above the dashed line was learned from random play. "
+            f"Single evaluations of {episodes} episodes are noisy."
+        ),
+        histogram=draw_histogram(ratio),
+        histogram_text=(
+            f"c of {len(ratio):,} states of the data, drawn uniformly. Their mean is {ratio.mean():.2f}; "
+            f"{np.mean(ratio == 0):.0%} are predicted to be 0 (negative outputs are clipped). Sampling by c leaves an "
+            f"effective share of {share:.0%} of the data. The mean is not 1 because c counts visits per episode: a policy "
+            "that survives longer than a random one visits more states. The learned values depend on γ̂ and on the network; "
+            "trust their order more than their size."
+        ),
+        gallery_text=(
+            "States of the data that the corrected agent's ratio ranks highest and lowest. High c should mark what the "
+            "learned policy meets more often than a random one: later stages of a game, with bricks gone. Low c should "
+            "mark what its actions avoid."
+        ),
+        highest=gallery(store, sample, order[::-1]),
+        lowest=gallery(store, sample, order),
+        command=(
+            f"covshift demo --out {folder} --transitions {sizes.transitions} --updates {sizes.updates} "
+            f"--seeds {sizes.seeds}"
+        ),
+        folder=str(folder),
+        version=__version__,
+    )

@@ -25,7 +25,7 @@ RATIOS = ("empirical", "least-squares", "td", *LINEAR)
 
 
 class Point(NamedTuple):
-    """Median error of one method at one size."""
+    """The median error of one method at one size."""
 
     kind: str
     name: str
@@ -34,14 +34,14 @@ class Point(NamedTuple):
 
 
 def convergence(sizes: tuple[int, ...], seeds: int) -> Iterator[Point]:
-    """Ratios (`restart`, γ̂ = 0.9, d_μ-norm) and discounted values (γ = 0.9) on a random episodic problem.
+    """Errors of ratios (with restarts, γ̂ = 0.9, in the d_μ-norm) and of discounted values (γ = 0.9).
 
-    π is a quarter of the way from μ to another random policy, so that products of ρ have finite variance.
+    The problem is random and episodic. π is a quarter of the way from μ to another random policy, so that products of ρ have finite variance.
     """
     drawn = episodic(np.random.default_rng(3), 5, 2, single_start=False)
     problem = replace(drawn, pi=0.25 * drawn.pi + 0.75 * drawn.mu)
-    again = problem.restart()
-    exact, truth = again.c_star(RATIO_DISCOUNT), true_value(problem, DISCOUNT)
+    restarting = problem.restart()
+    exact, truth = restarting.c_star(RATIO_DISCOUNT), true_value(problem, DISCOUNT)
     states = np.arange(problem.mdp.num_states)
     for size in sizes:
         errors: dict[tuple[str, str], list[float]] = {}
@@ -53,15 +53,15 @@ def convergence(sizes: tuple[int, ...], seeds: int) -> Iterator[Point]:
                 if method == "semi-gradient" and size > 10_000:
                     continue  # a loop over transitions that takes minutes
                 experience = one_hot if method in LINEAR else table
-                asked = RatioProblem(experience, RATIO_DISCOUNT, "restart")
+                question = RatioProblem(experience, RATIO_DISCOUNT, "restart")
                 options = {"passes": 1} if method == "semi-gradient" else {}
                 try:
-                    found = fit_ratio(asked, method, **options)
+                    found = fit_ratio(question, method, **options)
                 except InputError:
                     continue
                 seen = states[: experience.features.size]
                 c = found.at(np.eye(len(states)) if method in LINEAR else seen)
-                distance = float(np.sqrt(again.d_mu[seen] @ (c[seen] - exact[seen]) ** 2))
+                distance = float(np.sqrt(restarting.d_mu[seen] @ (c[seen] - exact[seen]) ** 2))
                 errors.setdefault(("ratio", method), []).append(distance)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)

@@ -1,53 +1,31 @@
-"""Where the estimators are compared: what a domain is, and finite problems with exact answers."""
+"""Finite problems on which estimators are compared, with exact values."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Protocol, final
+from typing import final
 
 import numpy as np
 
 from covshift.estimation import Logs, simulate_logs
-from covshift.estimation.features import FeaturesLike
-from covshift.estimation.policies import PolicyLike
 from covshift.estimation.population import true_average, true_value
 from covshift.theory.examples import Problem, four_rooms, garnet
 from covshift.theory.mdp import FiniteMDP
 from covshift.validation import Dense
 
 
-class Domain(Protocol):
-    """A problem whose target policy lies at a distance from the behavior policy."""
-
-    @property
-    def title(self) -> str:
-        """For people."""
-
-    @property
-    def discount(self) -> float:
-        """γ of the value."""
-
-    @property
-    def has_average(self) -> bool:
-        """Whether the true average reward is known."""
-
-    def logs(self, size: int, rng: np.random.Generator) -> Logs:
-        """About `size` transitions of the behavior policy."""
-
-    def policy(self, distance: float) -> PolicyLike:
-        """(1 - distance) μ + distance π*."""
-
-    def features(self, logs: Logs) -> FeaturesLike:
-        """What linear estimators use; None for a table."""
-
-    def truth(self, distance: float, *, average: bool) -> float:
-        """The value of that policy, exact or from rollouts."""
-
-
 @final
 @dataclass(frozen=True)
 class FiniteDomain:
-    """A finite problem; continuing ones in trajectories of `length`, which start from d_μ."""
+    """A finite problem with a behavior policy μ and a target policy π*.
+
+    Args:
+        title: its name in figures and tables.
+        problem: the MDP with π* and μ; if it continues forever, trajectories start from d_μ.
+        discount: γ of the value.
+        length: steps of a trajectory.
+        has_average: whether the true average reward is known.
+    """
 
     title: str
     problem: Problem
@@ -56,44 +34,44 @@ class FiniteDomain:
     has_average: bool = True
 
     def logs(self, size: int, rng: np.random.Generator) -> Logs:
-        """Streams of the behavior policy."""
+        """About `size` transitions of the behavior policy."""
         length = min(self.length, size // 10)
         return simulate_logs(
             self.problem.mdp, self.problem.mu, length, max(10, size // length), rng
         )
 
     def policy(self, distance: float) -> Dense:
-        """A table."""
+        """(1 - distance) μ + distance π*, as a table."""
         return np.asarray((1.0 - distance) * self.problem.mu + distance * self.problem.pi)
 
     def features(self, logs: Logs) -> None:
-        """A table."""
+        """None: estimators use a table."""
 
     def truth(self, distance: float, *, average: bool) -> float:
-        """Exact."""
+        """The exact value of the policy at this distance, or its average reward."""
         problem = replace(self.problem, pi=self.policy(distance))
         return true_average(problem) if average else true_value(problem, self.discount)
 
 
 def four_rooms_domain() -> FiniteDomain:
-    """A policy that takes shortest ways, from one that does so in a third of its steps."""
+    """π* takes shortest paths, μ does so in a third of its steps."""
     problem = four_rooms()
     mu = 2.0 / 3.0 * problem.mu + 1.0 / 3.0 * problem.pi
     return FiniteDomain("Four rooms", replace(problem, mu=mu), 0.9, 50)
 
 
-def garnet_domain(seed: int = 0) -> FiniteDomain:
-    """A random chain with random policies."""
-    problem = garnet(np.random.default_rng(seed), 30, 4, 3)
+def garnet_domain() -> FiniteDomain:
+    """A random MDP with random policies."""
+    problem = garnet(np.random.default_rng(0), 30, 4, 3)
     return FiniteDomain("Garnet", problem, 0.9, 50)
 
 
 def taxi_domain(side: int = 4) -> FiniteDomain:
-    """A taxi that picks up a passenger at one of two corners and takes them to the other kind of corner.
+    """A taxi that picks up a passenger at one of two corners and takes them to one of the two others.
 
     States: cell × passenger (waiting at depot 0, waiting at depot 1, in the taxi) × destination (two). Each
-    step costs 0.05, a wrong pick or drop 0.3 more, a delivery gives 1 and ends the episode. π* drives the
-    shortest way and errs in 2 % of steps; μ does so in half of them.
+    step costs 0.05, a wrong pick-up or drop-off 0.3 more, a delivery gives 1 and ends the episode. π* takes the
+    shortest path with random actions in 2 % of steps; μ acts at random in half of them.
     """
     depots = [0, side * side - 1]
     goals = [side - 1, side * (side - 1)]

@@ -1,4 +1,4 @@
-"""The figures of the study, from its rows alone."""
+"""The figures of the study, from its records alone."""
 
 from __future__ import annotations
 
@@ -13,23 +13,15 @@ from matplotlib.ticker import NullFormatter
 from covshift.estimation.estimators import ESTIMATORS
 from covshift.experiments.estimation.convergence import Point
 from covshift.experiments.estimation.sweep import DISTANCE, LEVEL, VARIANTS, Row
+from covshift.experiments.theory.figures import Exhibit
 from covshift.report.plots import COLORS, panels
 
 ORDER = [variant.title for variant in VARIANTS]
 MARKERS = "osD^vP"
 
 
-class Exhibit(NamedTuple):
-    """A figure with its name, its title (the estimand it answers) and its caption."""
-
-    name: str
-    title: str
-    caption: str
-    figure: Figure
-
-
 class Summary(NamedTuple):
-    """What came of one variant in one domain."""
+    """How one variant did in one domain."""
 
     domain: str
     variant: str
@@ -64,14 +56,14 @@ def draw_convergence(points: Sequence[Point]) -> Exhibit:
         "convergence",
         "Does every estimator converge to the exact answer, and how fast?",
         "A random episodic problem with 5 states and whole episodes; the dotted line falls as 1/√N. COP-TD "
-        "with decreasing steps, and the trajectory-wise importance weights, lag behind; all others run parallel "
-        "to the line. On a table fitted Q and the DICE family are the same number.",
+        "with decreasing steps and the trajectory-wise importance weights lag behind; all others run parallel "
+        "to the line. On a table, fitted Q and the DICE family give the same number.",
         figure,
     )
 
 
 def draw_sweep(rows: Sequence[Row], sweep: str, middle: int) -> Exhibit:
-    """Median error of every variant in every domain against the data's size or the policies' distance."""
+    """Median error of every variant in every domain, against what the sweep varies."""
     mine = [
         row
         for row in rows
@@ -79,7 +71,7 @@ def draw_sweep(rows: Sequence[Row], sweep: str, middle: int) -> Exhibit:
         or (sweep == "distance" and row.sweep == "size" and row.transitions == middle)
     ]
     names = list(dict.fromkeys(row.domain for row in mine))
-    # One place more than domains, for the legend.
+    # One panel more than domains, for the legend.
     columns = 4 if len(names) == 3 else 3
     lines = -(-(len(names) + 1) // columns)
     figure = Figure(figsize=(10, 3.3 * lines), layout="constrained")
@@ -107,22 +99,22 @@ def draw_sweep(rows: Sequence[Row], sweep: str, middle: int) -> Exhibit:
         "distance": (
             "How far may the new policy be from the logged one?",
             f"Discounted value from {middle:,} transitions; π = (1 - distance) μ + distance π*. Products of ρ "
-            "lose first; ratios and fitted values follow the features and the coverage of the data. A policy near μ "
-            "still takes actions that a small dataset lacks (Taxi): counted models pass over them and are biased, "
+            "fail first; ratios and fitted values depend on the features and on what the data cover. A policy near μ "
+            "still takes actions that a small dataset lacks (Taxi): models from counts ignore them and are biased, "
             "weights on logged actions are not.",
         ),
         "ratio_discount": (
             "What does γ̂ buy?",
-            f"Average reward from {middle:,} transitions. A small γ̂ pulls the answer of a ratio towards the "
-            "behavior policy's (bias), a large one asks more of the data (variance); a fitted Q beside the ratio "
-            "takes the bias away, so that the doubly robust answer hardly depends on γ̂.",
+            f"Average reward from {middle:,} transitions. A small γ̂ pulls a ratio's estimate towards the "
+            "behavior policy's value (bias), a large one needs more data (variance). A fitted Q beside the ratio "
+            "removes the bias, so that the doubly robust estimate hardly depends on γ̂.",
         ),
     }[sweep]
     return Exhibit(sweep, *text, figure)
 
 
 def draw_coverage(summaries: Sequence[Summary]) -> Exhibit:
-    """How often the interval held the truth, by variant and domain."""
+    """How often the interval contains the true value, by variant and domain."""
     names = list(dict.fromkeys(summary.domain for summary in summaries))
     figure = Figure(figsize=(10, 4.8), layout="constrained")
     panel = figure.subplots()
@@ -138,21 +130,21 @@ def draw_coverage(summaries: Sequence[Summary]) -> Exhibit:
     panel.set_xticks(range(len(names)), names)
     panel.set_yticks(range(int(shown.sum())), [n for n, s in zip(ORDER, shown, strict=True) if s])
     panel.grid(visible=False)
-    figure.colorbar(image, label="share of intervals that hold the truth")
+    figure.colorbar(image, label="share of intervals that contain the true value")
     return Exhibit(
         "coverage",
         "Can the intervals be believed?",
         f"Nominal {LEVEL:.0%}, Bayesian bootstrap over trajectories, discounted value, all sizes and distances. An "
-        "interval says how an estimate varies with the data. It misses the truth where the estimator is biased: "
-        "features that cannot express Q or the ratio, actions that were never logged, records that are cut, or "
-        "products of ρ that so few trajectories do not show. The behavior policy's row answers for another "
-        "policy and is right only where π is near μ.",
+        "interval says how an estimate varies with the data. It misses the true value if the estimator is biased: "
+        "features that cannot express Q or the ratio, actions that were never logged, cut records, or large products of "
+        "ρ that do not occur in so few trajectories. The row of the behavior policy estimates the value of another policy "
+        "and is right only if π is near μ.",
         figure,
     )
 
 
 def draw_time(summaries: Sequence[Summary]) -> Exhibit:
-    """Milliseconds of one estimate without its interval."""
+    """Milliseconds per estimate, without its interval."""
     figure, (panel,) = panels(1, height=3.8)
     names = list(dict.fromkeys(summary.domain for summary in summaries))
     for index, domain in enumerate(names):
@@ -160,7 +152,7 @@ def draw_time(summaries: Sequence[Summary]) -> Exhibit:
         x = [ORDER.index(variant) for variant in mine]
         panel.semilogy(x, list(mine.values()), MARKERS[index], color=COLORS[index], label=domain)
     panel.set_xticks(range(len(ORDER)), ORDER, rotation=35, ha="right")
-    panel.set_ylabel("milliseconds an estimate")
+    panel.set_ylabel("milliseconds per estimate")
     panel.legend(ncols=5, loc="upper center", bbox_to_anchor=(0.5, 1.18))
     return Exhibit(
         "time",
@@ -172,7 +164,7 @@ def draw_time(summaries: Sequence[Summary]) -> Exhibit:
 
 
 def summarize(rows: Sequence[Row]) -> list[Summary]:
-    """A line a domain and variant, over the cells of the discounted value."""
+    """One summary per domain and variant, over the cells of the discounted value."""
     mine = [row for row in rows if row.objective == "discounted"]
     made = []
     for domain in dict.fromkeys(row.domain for row in mine):
@@ -197,9 +189,7 @@ def summarize(rows: Sequence[Row]) -> list[Summary]:
 
 
 def _lines(panel: Axes, rows: Sequence[Row], sweep: str) -> None:
-    column = {"size": "transitions", "distance": "distance", "ratio_discount": "ratio_discount"}[
-        sweep
-    ]
+    column = "transitions" if sweep == "size" else sweep
     for variant in ORDER:
         here = [row for row in rows if row.variant == variant and not row.failure]
         values = sorted({getattr(row, column) for row in here})

@@ -1,4 +1,4 @@
-"""Games in which the estimators are compared; the true value is from rollouts."""
+"""Games on which estimators are compared; true values are means over rollouts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,19 @@ from covshift.validation import Dense
 @final
 @dataclass(frozen=True, eq=False)
 class GameDomain:
-    """An environment with rollouts of `horizon` steps at most, past which γᵗ is negligible."""
+    """An environment with a behavior policy μ and a target policy π*.
+
+    Args:
+        title: its name in figures and tables.
+        env: environment id.
+        behavior: μ(a|s) of a batch of states.
+        target: π*(a|s) of a batch of states.
+        phi: features of a batch of states.
+        discount: γ of the value.
+        horizon: steps after which an episode is cut; γᵗ is negligible by then.
+        rollouts: episodes whose mean return is the true value.
+        has_average: whether the true average reward is known.
+    """
 
     title: str
     env: str
@@ -34,11 +46,11 @@ class GameDomain:
     _truths: dict[float, float] = field(default_factory=dict)
 
     def logs(self, size: int, rng: np.random.Generator) -> Logs:
-        """Episodes from the start, cut at the horizon."""
-        return from_trajectories(self._episodes(self.behavior, size, None, rng))
+        """About `size` transitions of the behavior policy, in whole episodes."""
+        return from_trajectories(self._episodes(self.behavior, rng, transitions=size))
 
     def policy(self, distance: float) -> Callable[[NDArray[Any]], Dense]:
-        """A mixture of both functions."""
+        """(1 - distance) μ + distance π*."""
 
         def mixed(states: NDArray[Any]) -> Dense:
             return np.asarray(
@@ -48,32 +60,32 @@ class GameDomain:
         return mixed
 
     def features(self, logs: Logs) -> Callable[[NDArray[Any]], Dense]:
-        """Hand-made."""
+        """Hand-made features, the same for all data."""
         return self.phi
 
     def truth(self, distance: float, *, average: bool) -> float:
-        """The mean discounted return of many rollouts."""
+        """The mean discounted return of the policy at this distance; there is no average."""
         if distance not in self._truths:
             rng = np.random.default_rng(12345)
-            returns = [
-                float(
-                    self.discount ** np.arange(len(np.asarray(e.rewards))) @ np.asarray(e.rewards)
-                )
-                for e in self._episodes(self.policy(distance), None, self.rollouts, rng)
-            ]
+            returns = []
+            for episode in self._episodes(self.policy(distance), rng, episodes=self.rollouts):
+                rewards = np.asarray(episode.rewards)
+                returns.append(float(self.discount ** np.arange(len(rewards)) @ rewards))
             self._truths[distance] = float(np.mean(returns))
         return self._truths[distance]
 
     def _episodes(
         self,
         policy: Callable[[NDArray[Any]], Dense],
-        transitions: int | None,
-        episodes: int | None,
         rng: np.random.Generator,
+        *,
+        transitions: float = np.inf,
+        episodes: float = np.inf,
     ) -> list[Trajectory]:
-        """Whole episodes; each stream ends with the one in which it reaches its share.
+        """Whole episodes, until there are so many transitions or episodes.
 
-        To stop all streams at once would favor short episodes.
+        Each of several streams stops after the episode in which it reaches its share; stopping all at once would
+        favor short episodes.
         """
         done: list[Trajectory] = []
         num_streams = 16
@@ -83,8 +95,7 @@ class GameDomain:
         rows: list[list[tuple[Any, ...]]] = [[] for _ in range(num_streams)]
         steps, ends = np.zeros(num_streams), np.zeros(num_streams)
         for acted in runner.steps():
-            enough = steps >= (transitions or np.inf) / num_streams
-            enough |= ends >= (episodes or np.inf) / num_streams
+            enough = (steps >= transitions / num_streams) | (ends >= episodes / num_streams)
             if enough.all():
                 break
             for k in np.flatnonzero(~enough | np.array([len(row) > 0 for row in rows])):
@@ -102,7 +113,7 @@ class GameDomain:
 
 
 def cart_pole_domain(rollouts: int) -> GameDomain:
-    """Two controllers of the pole; a reward of 1 for each step it stands, terminated when it falls."""
+    """π* balances the pole with a steeper controller than μ; a reward of 1 per step until the pole falls."""
 
     def controller(sharpness: float) -> Callable[[NDArray[Any]], Dense]:
         def act(states: NDArray[Any]) -> Dense:
@@ -128,7 +139,7 @@ def cart_pole_features(states: NDArray[Any]) -> Dense:
 
 
 def breakout_domain(rollouts: int) -> GameDomain:
-    """MinAtar's Breakout: π* follows the ball, μ does so in half of its steps."""
+    """MinAtar's Breakout: π* follows the ball in 95 % of its steps, μ in half of them, else both act at random."""
 
     def follower(care: float) -> Callable[[NDArray[Any]], Dense]:
         def act(states: NDArray[Any]) -> Dense:
@@ -145,32 +156,19 @@ def breakout_domain(rollouts: int) -> GameDomain:
 
 
 def breakout_features(states: NDArray[Any]) -> Dense:
-    """1, places of paddle and ball, their distance and its squares, by where the ball goes and how high."""
+    """Columns of paddle and ball, their gap and its square, bricks left, some by the ball's direction and height."""
     paddle, ball, height, down, bricks = _breakout_positions(states)
     gap = np.abs(ball - paddle)
-    base = [
-        np.ones(len(gap)),
-        paddle / 9,
-        ball / 9,
-        height / 9,
-        gap / 9,
-        (gap / 9) ** 2,
-        bricks / 30,
-    ]
+    base = [np.ones(len(gap)), paddle / 9, ball / 9, height / 9, gap / 9, (gap / 9) ** 2]
     low = (height >= 6).astype(float)
     late = [(gap > 9 - height).astype(float), (gap == 0).astype(float)]
-    columns = [
-        *base,
-        *late,
-        *(down * column for column in base[2:6]),
-        *(down * low * c for c in late),
-    ]
-    columns += [(height == level).astype(float) for level in range(2, 9)]
-    return np.column_stack(columns)
+    falling = [*(down * column for column in base[2:6]), *(down * low * column for column in late)]
+    levels = [(height == level).astype(float) for level in range(2, 9)]
+    return np.column_stack([*base, bricks / 30, *late, *falling, *levels])
 
 
 def _breakout_positions(states: NDArray[Any]) -> tuple[Dense, Dense, Dense, Dense, Dense]:
-    """Columns of paddle and ball, row of the ball, whether it falls, and how many bricks are left."""
+    """The columns of paddle and ball, the ball's row, whether it falls, and how many bricks are left."""
     grid = states.astype(np.float64)
     columns, rows = np.arange(10.0), np.arange(10.0)
     paddle = grid[:, :, :, 0].max(axis=1) @ columns

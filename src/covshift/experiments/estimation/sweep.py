@@ -1,4 +1,4 @@
-"""What is run: variants of estimators, cells of the sweep, and scales, as data."""
+"""What the study runs: estimators, settings and scales as data, and how one setting is run."""
 
 from __future__ import annotations
 
@@ -15,31 +15,53 @@ from covshift.estimation.estimand import Estimand, Objective
 from covshift.estimation.experience import Experience
 from covshift.estimation.values import evaluate_experience
 from covshift.experiments.estimation.domains import (
-    Domain,
+    FiniteDomain,
     four_rooms_domain,
     garnet_domain,
     taxi_domain,
 )
-from covshift.experiments.estimation.games import breakout_domain, cart_pole_domain
+from covshift.experiments.estimation.games import GameDomain, breakout_domain, cart_pole_domain
+
+Domain = FiniteDomain | GameDomain
+"""A problem with data from a behavior policy μ, and target policies at any distance from it, up to π*."""
 
 DISTANCE = 0.5
-"""Between μ (0) and π* (1) where it is not swept."""
+"""Of π from μ (0) towards π* (1), in the sweeps over other things."""
 
 LEVEL = 0.9
-"""Of the intervals whose coverage is counted."""
+"""Nominal coverage of the intervals."""
 
 
 @final
 @dataclass(frozen=True)
 class Variant:
-    """An estimator, and how it estimates the ratio where it uses one."""
+    """An estimator, and how it estimates the ratio if it uses one.
+
+    Args:
+        title: its name in figures and tables.
+        estimator: a key of `covshift.estimation.ESTIMATORS`.
+        ratio_method: how the ratio is estimated.
+        ratio_options: settings of that method.
+        table: True if it works on tables only, False if it needs features, None if it takes either.
+    """
 
     title: str
     estimator: str
     ratio_method: str | None = None
     ratio_options: dict[str, Any] = field(default_factory=dict)
     table: bool | None = None
-    """Whether it is for tables only (True) or for features only (False)."""
+
+    def answers(self, cell: Cell, *, is_tabular: bool) -> bool:
+        """Whether it can be run in a cell."""
+        if self.table not in (None, is_tabular):
+            return False
+        # Only these depend on γ̂, or are a reference for those that do.
+        return cell.sweep != "ratio_discount" or self.estimator in (
+            "mis-sn",
+            "dr",
+            "fqe",
+            "behavior",
+        )
 
 
 VARIANTS = (
@@ -66,12 +88,14 @@ class Scale:
     """How much is run.
 
     Args:
-        sizes: transitions of the sweep over data.
-        distances: of the sweep over policies, beside `DISTANCE`.
-        ratio_discounts: γ̂ of the sweep over it.
-        seeds: datasets for each cell.
-        replicates: of the bootstrap.
-        rollouts: from which the true value of a game is taken.
+        sizes: transitions in the sweep over the amount of data.
+        distances: distances in the sweep over policies, beside `DISTANCE`.
+        ratio_discounts: values of γ̂ in the sweep over it.
+        seeds: datasets per cell.
+        replicates: bootstrap replicates per interval.
+        rollouts: episodes whose mean return is the true value of a game.
+        convergence_sizes: transitions in the figure of convergence.
+        convergence_seeds: datasets for each of these sizes.
     """
 
     sizes: tuple[int, ...]
@@ -80,21 +104,41 @@ class Scale:
     seeds: int
     replicates: int
     rollouts: int
+    convergence_sizes: tuple[int, ...]
+    convergence_seeds: int
 
     @property
     def middle(self) -> int:
-        """Transitions where they are not swept."""
+        """Transitions in the sweeps over other things."""
         return self.sizes[len(self.sizes) // 2]
 
 
 SCALES = {
-    "smoke": Scale((200, 600), (1.0,), (0.9, 1.0), 1, 3, 32),
-    "small": Scale((500, 2_000, 8_000), (0.1, 0.25, 1.0), (0.5, 0.9, 0.99, 1.0), 6, 20, 3_000),
-}  # fmt: skip
+    "small": Scale(
+        sizes=(500, 2_000, 8_000),
+        distances=(0.1, 0.25, 1.0),
+        ratio_discounts=(0.5, 0.9, 0.99, 1.0),
+        seeds=6,
+        replicates=20,
+        rollouts=3_000,
+        convergence_sizes=(100, 1_000, 10_000, 100_000),
+        convergence_seeds=10,
+    ),
+    "smoke": Scale(
+        sizes=(200, 600),
+        distances=(1.0,),
+        ratio_discounts=(0.9, 1.0),
+        seeds=1,
+        replicates=3,
+        rollouts=32,
+        convergence_sizes=(100, 1_000),
+        convergence_seeds=3,
+    ),
+}
 
 
 class Cell(NamedTuple):
-    """One setting of one domain."""
+    """One setting in one domain."""
 
     sweep: str
     domain: Domain
@@ -125,12 +169,12 @@ class Row(NamedTuple):
 
     @property
     def error(self) -> float:
-        """|estimate - truth| over what is at stake, |J(π*) - J(μ)|."""
+        """|estimate - truth| divided by what is at stake, |J(π*) - J(μ)|."""
         return abs(self.value - self.truth) / self.stake
 
 
 def domains(scale: Scale) -> list[Domain]:
-    """All of them; MinAtar needs the extra `games`."""
+    """All five domains; MinAtar needs the extra `games`."""
     return [
         four_rooms_domain(),
         taxi_domain(),
@@ -141,7 +185,7 @@ def domains(scale: Scale) -> list[Domain]:
 
 
 def cells(scale: Scale) -> list[Cell]:
-    """Sizes at the middle distance, distances at the middle size, and γ̂ for the average reward."""
+    """Sizes at the middle distance, distances at the middle size, and values of γ̂ for the average reward."""
     size = scale.middle
     made = []
     for domain in domains(scale):
@@ -156,7 +200,7 @@ def cells(scale: Scale) -> list[Cell]:
 
 
 def run_cell(cell: Cell, scale: Scale, seed: int) -> Iterator[Row]:
-    """Every variant on one dataset."""
+    """The estimates of all variants from one dataset."""
     domain, average = cell.domain, cell.objective == "average"
     rng = np.random.default_rng([seed, cell.size, sum(domain.title.encode())])
     logs = domain.logs(cell.size, rng)
@@ -164,15 +208,8 @@ def run_cell(cell: Cell, scale: Scale, seed: int) -> Iterator[Row]:
     truth = domain.truth(cell.distance, average=average)
     stake = abs(domain.truth(1.0, average=average) - domain.truth(0.0, average=average))
     for variant in VARIANTS:
-        if variant.table is not None and variant.table != experience.is_tabular:
+        if not variant.answers(cell, is_tabular=experience.is_tabular):
             continue
-        if cell.sweep == "ratio_discount" and variant.estimator not in (
-            "mis-sn",
-            "dr",
-            "fqe",
-            "behavior",
-        ):
-            continue  # the others know no γ̂
         estimand = Estimand(
             cell.objective,
             domain.discount,
@@ -185,7 +222,7 @@ def run_cell(cell: Cell, scale: Scale, seed: int) -> Iterator[Row]:
         failure, started = "", time.perf_counter()
         try:
             with warnings.catch_warnings():
-                # Cut records and few trajectories are what the study is about.
+                # The study is about cut records and few trajectories, so these are no news.
                 warnings.simplefilter("ignore", UserWarning)
                 found = evaluate_experience(
                     experience, estimand, variant.estimator, None, scale.replicates, seed

@@ -1,0 +1,131 @@
+"""How an experiment that trains agents is designed: a claim, arms as data, a rule, and an analysis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, final
+
+from covshift.config.presets import make_config
+from covshift.config.training import TrainConfig
+from covshift.experiments.experiment import Outcome, RunOptions, check_scale
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rich.console import Console
+
+    from covshift.experiments.comparison.results import Results
+
+MINATAR = (
+    "MinAtar/Asterix-v1",
+    "MinAtar/Breakout-v1",
+    "MinAtar/Seaquest-v1",
+    "MinAtar/SpaceInvaders-v1",
+)
+ATARI = (
+    "ALE/Asterix-v5",
+    "ALE/Breakout-v5",
+    "ALE/Pong-v5",
+    "ALE/Seaquest-v5",
+    "ALE/SpaceInvaders-v5",
+)
+ONE_GAME = {
+    "paper": ("ALE/Pong-v5",),
+    "small": ("MinAtar/Breakout-v1",),
+    "smoke": ("MinAtar/Breakout-v1",),
+}
+"""For experiments that the paper runs on Pong."""
+
+ALL_GAMES = {"paper": ATARI, "small": MINATAR, "smoke": ("MinAtar/Breakout-v1",)}
+"""For experiments that the paper runs on five games; MinAtar has no Pong."""
+
+UPDATES_PER_SECOND = {"paper": 20.0, "small": 200.0, "smoke": 20.0}
+"""Roughly, for one run of the corrected agent on one core; see `benchmarks/update.py`."""
+
+UPDATES_PER_ITERATION = 62_500
+"""An iteration of the paper is 250 000 agent steps, with an update every 4."""
+
+
+@final
+@dataclass(frozen=True)
+class Arm:
+    """One line of a figure: the runs of one method.
+
+    Args:
+        label: its name in the figure's legend.
+        preset: the method.
+        leaves: settings that differ from the preset, by the names of their fields.
+    """
+
+    label: str
+    preset: str
+    leaves: Mapping[str, Any] = field(default_factory=dict)
+
+
+@final
+@dataclass(frozen=True)
+class Comparison:
+    """A claim about agents, of the paper or ours, with everything that it takes to check it.
+
+    Games, arms and seeds are given for each scale.
+
+    Args:
+        name: the name of its module.
+        aliases: the figures of the paper that it reproduces.
+        title: a few words.
+        claim: what is checked, in one sentence.
+        paper: what the paper says about it.
+        games: environments.
+        arms: methods to run in each game.
+        seeds: runs of each arm in each game.
+        rule: how the verdict follows from the numbers.
+        analyze: makes the figure's verdict, table and panels from the finished runs.
+        differences: from the paper, beside those in `docs/agent.md`.
+    """
+
+    name: str
+    aliases: tuple[str, ...]
+    title: str
+    claim: str
+    paper: str
+    games: Mapping[str, tuple[str, ...]]
+    arms: Mapping[str, tuple[Arm, ...]]
+    seeds: Mapping[str, int]
+    rule: str
+    analyze: Callable[[Results], dict[str, Any]]
+    differences: tuple[str, ...] = ()
+
+    def configs(self, scale: str, seeds: int) -> dict[tuple[str, str, int], TrainConfig]:
+        """The configuration of each run, by game, arm and seed."""
+        return {
+            (game, arm.label, seed): make_config(
+                game, arm.preset, scale, **({"seed": seed} | dict(arm.leaves))
+            )
+            for seed in range(seeds)
+            for game in self.games[scale]
+            for arm in self.arms[scale]
+        }
+
+    def cost(self, scale: str) -> str:
+        """The number of runs and updates, and roughly how long they take."""
+        configs = self.configs(scale, self.seeds[scale]).values()
+        (updates,) = {config.optimization.num_updates for config in configs}
+        runs = len(configs)
+        hours = runs * updates / UPDATES_PER_SECOND[scale] / 2 / 3600
+        time = f"{hours:,.1f} h" if hours >= 0.1 else f"{60 * hours:.0f} min"
+        return f"{runs} runs of {updates:,} updates, about {time} on two cores"
+
+    def run(self, out: Path, options: RunOptions, console: Console) -> Outcome:
+        """Trains the missing runs and writes the figure into its folder under `out`; see `reproduction`."""
+        from covshift.experiments.comparison.reproduction import reproduce
+
+        check_scale(self.name, options.scale, self.arms)
+        return reproduce(self, out, options, console)
+
+
+def every_scale(arms: tuple[Arm, ...], iterations: int = 150) -> dict[str, tuple[Arm, ...]]:
+    """The same arms at every scale; at the scale `paper` they run for this many of the paper's iterations."""
+    length = {"num_updates": iterations * UPDATES_PER_ITERATION}
+    at_paper = tuple(replace(arm, leaves={**arm.leaves, **length}) for arm in arms)
+    return {"paper": at_paper, "small": arms, "smoke": arms}

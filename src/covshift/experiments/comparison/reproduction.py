@@ -1,0 +1,137 @@
+"""From a comparison to its figure: data, runs, analysis, files."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from covshift.config.presets import make_config
+from covshift.config.training import TrainConfig
+from covshift.experiments.comparison.design import Comparison
+from covshift.experiments.comparison.results import DataRecord, Results, RunRecord
+from covshift.experiments.comparison.running import Engine, collect_data, make_engine, train_all
+from covshift.experiments.experiment import Outcome, RunOptions
+from covshift.experiments.tables import write_csv
+from covshift.files import CHECKSUMS, sha256, write_json
+from covshift.records import COLUMNS
+from covshift.report.drawing import draw_figure
+from covshift.report.figures_page import find_sources, write_report
+from covshift.runs.sweeps import Job
+from covshift.validation import check_count
+from covshift.version import __version__
+
+
+def reproduce(
+    experiment: Comparison,
+    out: Path,
+    options: RunOptions,
+    console: Console,
+    engine: Engine | None = None,
+) -> Outcome:
+    """Trains the missing runs of a comparison and writes its figure, tables and page into its folder under `out`.
+
+    Runs lie in `out/runs`, named after their settings, so that experiments that share an arm share its runs.
+
+    Args:
+        experiment: what to run.
+        out: folder of data, runs and figures.
+        options: the scale, the number of seeds, and what trains the runs.
+        console: for progress.
+        engine: trains the runs; by default what the options say.
+    """
+    engine = engine or make_engine(options)
+    seeds = experiment.seeds[options.scale]
+    if options.seeds is not None:
+        seeds = check_count("seeds", options.seeds)
+    configs = experiment.configs(options.scale, seeds)
+    data = {
+        game: collect_data(make_config(game, scale=options.scale), out / "data", console)
+        for game in experiment.games[options.scale]
+    }
+    jobs = {
+        key: Job(out / "runs" / run_name(config), config, str(data[config.env]))
+        for key, config in configs.items()
+    }
+    train_all(list(jobs.values()), engine, console)
+    with console.status(f"Reading {len(jobs)} runs"):
+        results = Results(
+            experiment,
+            options.scale,
+            {key: RunRecord.read(job.folder) for key, job in jobs.items()},
+            {game: DataRecord.read(path) for game, path in data.items()},
+        )
+        figure = _figure(results, _command(experiment.name, out, options))
+    folder = out / experiment.name
+    folder.mkdir(parents=True, exist_ok=True)
+    _write(folder, figure, results)
+    return Outcome(folder / "index.html", f"Figure, table and raw numbers: {folder}.")
+
+
+def run_name(config: TrainConfig) -> str:
+    """A readable name that differs for runs that differ: game, preset, settings that are not the preset's, scale, seed."""
+    usual = make_config(config.env, config.preset, config.scale).leaves()
+    changes = [
+        f"{name}-{value:g}" if isinstance(value, float) else f"{name}-{value}"
+        for name, value in config.leaves().items()
+        if name != "seed" and value != usual[name]
+    ]
+    game = config.env.split("/")[-1].split("-")[0]
+    parts = [game, config.preset, *changes, config.scale, f"seed{config.seed}"]
+    return "+".join(parts).replace("/", "-")
+
+
+def _command(name: str, out: Path, options: RunOptions) -> str:
+    command = f"covshift reproduce {name} --scale {options.scale} --out {shlex.quote(str(out))}"
+    return command if options.seeds is None else f"{command} --seeds {options.seeds}"
+
+
+def _figure(results: Results, command: str) -> dict[str, Any]:
+    """The contents of figure.json."""
+    experiment = results.experiment
+    configs = json.dumps(
+        [dataclasses.asdict(run.config) for run in results.runs.values()], sort_keys=True
+    )
+    hashes = {
+        f"data of {game}": sha256(data.path / CHECKSUMS) for game, data in results.data.items()
+    }
+    return {
+        "galleries": [],
+        "histograms": [],
+        **experiment.analyze(results),
+        "name": experiment.name,
+        "alias": ", ".join(experiment.aliases) or None,
+        "title": experiment.title,
+        "claim": experiment.claim,
+        "paper": experiment.paper,
+        "rule": experiment.rule,
+        "command": command,
+        "scale": results.scale,
+        "version": __version__,
+        "hashes": hashes | {"configurations": hashlib.sha256(configs.encode()).hexdigest()},
+        "invariants": results.invariants(),
+        "differences": list(experiment.differences),
+    }
+
+
+def _write(folder: Path, figure: dict[str, Any], results: Results) -> None:
+    write_json(folder / "figure.json", figure)
+    if figure["panels"]:
+        draw_figure(figure, [folder / "figure.svg", folder / "figure.pdf"])
+    write_csv(folder / "table.csv", [figure["table"]["columns"], *figure["table"]["rows"]])
+    write_csv(folder / "runs.csv", _all_rows(results), digits=6)
+    write_report(*find_sources([folder]), folder / "index.html")
+
+
+def _all_rows(results: Results) -> Iterator[list[Any]]:
+    """Every row of every run, with its game, arm, seed and status."""
+    yield ["game", "arm", "seed", "status", *COLUMNS]
+    for (game, arm, seed), run in results.runs.items():
+        for row in run.rows:
+            yield [game, arm, seed, run.status, *(row.get(name, "") for name in COLUMNS)]

@@ -1,0 +1,259 @@
+"""The finished runs of a comparison, each read once, and the panels and tables that most figures show of them.
+
+Experiments import this module, so it imports what reads files only when files are read: listing experiments is fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from covshift.config.training import TrainConfig
+from covshift.experiments.comparison.design import Arm, Comparison
+from covshift.experiments.comparison.verdicts import say
+from covshift.report.statistics import (
+    Curve,
+    Estimate,
+    bootstrap_estimate,
+    curve_band,
+    improvement_estimate,
+    interquartile_mean,
+)
+
+if TYPE_CHECKING:
+    from covshift.data.store import Store
+    from covshift.records import Row
+
+LAST = 3
+"""The end of a run is the mean of this many last values: evaluations for a score, rows for a ratio."""
+
+SEED = 0
+"""Seeds every bootstrap and every sample of states."""
+
+
+class DataRecord(NamedTuple):
+    """What figures need to know about a dataset.
+
+    Attributes:
+        path: its folder.
+        random_score: mean score of the behavior policy's episodes.
+        initial_share: share of its states that start an episode.
+    """
+
+    path: Path
+    random_score: float
+    initial_share: float
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Reads it from the dataset's folder."""
+        store = open_store(path)
+        reward, is_initial = store.columns["reward"], store.columns["is_initial"]
+        return cls(path, float(reward.sum() / is_initial.sum()), store.initial_share())
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class RunRecord:
+    """What a finished run wrote down."""
+
+    path: Path
+    config: TrainConfig
+    status: str
+    rows: list[Row]
+
+    @classmethod
+    def read(cls, path: Path) -> RunRecord:
+        """Reads it from the run's folder."""
+        from covshift.records import RunFolder
+
+        folder = RunFolder(path)
+        return cls(path, folder.config(), folder.status()["status"], folder.metrics())
+
+    @property
+    def diverged(self) -> bool:
+        """Whether it stopped because the ratio or the loss diverged."""
+        return self.status == "diverged"
+
+    def curve(self, column: str) -> Curve:
+        """A column of the metrics against updates, where it has values."""
+        rows = [row for row in self.rows if column in row]
+        points = np.array([[row["update"], row[column]] for row in rows], dtype=np.float64)
+        return Curve(*points.reshape(-1, 2).T)
+
+    def ending(self, column: str) -> float:
+        """The mean of the last values of a column; NaN if there is none."""
+        values = np.asarray(self.curve(column).y)[-LAST:]
+        return float(values.mean()) if len(values) else np.nan
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Results:
+    """The finished runs of a comparison.
+
+    Args:
+        experiment: what was run.
+        scale: its size.
+        runs: by game, arm and seed.
+        data: the dataset of each game.
+    """
+
+    experiment: Comparison
+    scale: str
+    runs: Mapping[tuple[str, str, int], RunRecord]
+    data: Mapping[str, DataRecord]
+
+    @property
+    def games(self) -> tuple[str, ...]:
+        """Environments."""
+        return self.experiment.games[self.scale]
+
+    @property
+    def arms(self) -> tuple[Arm, ...]:
+        """Arms of the figure."""
+        return self.experiment.arms[self.scale]
+
+    @property
+    def seeds(self) -> int:
+        """Runs of each arm in each game."""
+        return len({seed for _, _, seed in self.runs})
+
+    def of(self, game: str, label: str) -> list[RunRecord]:
+        """The runs of an arm in a game, one per seed."""
+        return [run for (g, a, _), run in self.runs.items() if (g, a) == (game, label)]
+
+    def diverged(self, game: str, label: str) -> int:
+        """How many runs of an arm in a game diverged."""
+        return sum(run.diverged for run in self.of(game, label))
+
+    def endings(self, game: str, label: str, column: str) -> NDArray[np.float64]:
+        """For each run of an arm in a game, the mean of the last values of a column of the metrics."""
+        return np.array([run.ending(column) for run in self.of(game, label)])
+
+    def scores(self, label: str) -> NDArray[np.float64]:
+        """Final scores of an arm, seeds × games.
+
+        A run that diverged counts with its last evaluations. Scores are rounded, so that equal ones are ties
+        whatever the order in which they were added up.
+        """
+        return np.array([self.endings(game, label, "score") for game in self.games]).T.round(9)
+
+    def improvement(self, label: str, baseline: str) -> Estimate:
+        """P(arm > baseline) over seeds and games, with its 95 % interval."""
+        return _improvement(self.scores(label), self.scores(baseline))
+
+    def improvement_by_game(self, label: str, baseline: str) -> dict[str, Estimate]:
+        """P(arm > baseline) over seeds, in each game."""
+        scores = zip(self.games, self.scores(label).T, self.scores(baseline).T, strict=True)
+        return {game: _improvement(ours, theirs) for game, ours, theirs in scores}
+
+    def possible_means(self, game: str, label: str) -> tuple[float, float]:
+        """The least and the most that E_μ[c] can be for any policy, with the settings of an arm."""
+        from covshift.records import possible_means
+
+        return possible_means(self.of(game, label)[0].config.ratio, self.data[game].initial_share)
+
+    def panel(
+        self, game: str, column: str, y: str, labels: Sequence[str] | None = None
+    ) -> dict[str, Any]:
+        """A panel of the report: a column of the metrics against updates, a line for each arm, or for those named."""
+        arms = []
+        for label in [arm.label for arm in self.arms] if labels is None else labels:
+            runs = self.of(game, label)
+            curves = [run.curve(column) for run in runs]
+            if not any(len(curve.x) for curve in curves):
+                continue
+            band = curve_band(curves, np.random.default_rng(SEED))
+            lines = ("x", "middle", "low", "high")
+            arms.append(
+                {"label": label}
+                | {name: getattr(band, name).tolist() for name in lines}
+                | {"runs": [_drawn(run, curve) for run, curve in zip(runs, curves, strict=True)]}
+            )
+        return {"title": game, "x": "updates", "y": y, "arms": arms, "lines": []}
+
+    def score_panel(self, game: str, labels: Sequence[str] | None = None) -> dict[str, Any]:
+        """The learning curves of a game, with the random policy's score as a horizontal line."""
+        line = {"label": "random policy", "y": self.data[game].random_score}
+        return self.panel(game, "score", "score", labels) | {"lines": [line]}
+
+    def score_panels(self) -> list[dict[str, Any]]:
+        """The learning curves of every game."""
+        return [self.score_panel(game) for game in self.games]
+
+    def score_table(self, baseline: str) -> dict[str, Any]:
+        """For each arm and game the interquartile means of final scores and ratios, and P(better than the baseline)."""
+        columns = ["arm", "game", "IQM score", "95 % interval", "runs", "diverged"]
+        columns += ["E_μ[c]", "ESS/N", f"P(better than {baseline})"]
+        rows = []
+        for label in (arm.label for arm in self.arms):
+            better = self.improvement_by_game(label, baseline)
+            for game, scores in zip(self.games, self.scores(label).T, strict=True):
+                middle, low, high = interval_of(scores)
+                ratio, share = (
+                    interquartile_mean(self.endings(game, label, column))
+                    for column in ("mean_ratio", "effective_share")
+                )
+                learned = ["", ""] if np.isnan(ratio) else [f"{ratio:.3g}", f"{share:.2f}"]
+                rows.append(
+                    [
+                        *(label, game, f"{middle:.2f}", f"{low:.2f} to {high:.2f}"),
+                        *(str(len(scores)), str(self.diverged(game, label)), *learned),
+                        "" if label == baseline else say(better[game]),
+                    ]
+                )
+        return {"columns": columns, "rows": rows}
+
+    def invariants(self) -> list[dict[str, Any]]:
+        """Whether the mean ratio is possible and in order (B3, B6), at every evaluation of runs with a ratio."""
+        from covshift.records import invariant
+
+        return [
+            {
+                "run": run.path.name,
+                "update": row["update"],
+                "mean_ratio": row["mean_ratio"],
+                "mean_ratio_pi": row["mean_ratio_pi"],
+                "state": invariant(
+                    float(row["mean_ratio"]),
+                    float(row["mean_ratio_pi"]),
+                    run.config.ratio,
+                    self.data[game].initial_share,
+                ),
+            }
+            for (game, _, _), run in self.runs.items()
+            for row in run.rows
+            if "invariant" in row
+        ]
+
+
+def open_store(path: Path) -> Store:
+    """The transitions of a dataset."""
+    from covshift.data.store import Store
+
+    return Store.open(path)
+
+
+def interval_of(values: NDArray[np.float64]) -> Estimate:
+    """The interquartile mean over runs, with its 95 % bootstrap interval."""
+    return bootstrap_estimate(values, np.random.default_rng(SEED))
+
+
+def _improvement(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> Estimate:
+    return improvement_estimate(ours, theirs, np.random.default_rng(SEED))
+
+
+def _drawn(run: RunRecord, curve: Curve) -> dict[str, Any]:
+    return {
+        "name": run.path.name,
+        "x": list(curve.x),
+        "y": list(curve.y),
+        "status": run.status,
+        "config": run.config.leaves(),
+    }

@@ -1,1 +1,0 @@
-"""Figure 2: the corrected agent on several games."""

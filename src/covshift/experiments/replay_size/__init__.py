@@ -1,1 +1,0 @@
-"""Ours: effective sample size and overfitting against replay size and tempering."""

@@ -1,1 +1,0 @@
-"""Ours: resampling by the ratio against multiplying the loss by it."""

@@ -1,1 +1,0 @@
-"""Ours: from which states, with which weights, the ratio should be learned."""
