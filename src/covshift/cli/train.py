@@ -36,8 +36,8 @@ def _listed(texts: dict[str, str]) -> str:
 class Train:
     """Train a control policy from another policy's data: C51, with a learned covariate shift.
 
-    The same command goes on with a run that was interrupted. Every default below is that of the preset and scale
-    that the command names.
+    The same command resumes a run that was interrupted. The defaults below are those of the preset and scale that the
+    command names.
     """
 
     env: Annotated[str, tyro.conf.Positional]
@@ -55,10 +55,10 @@ class Train:
     ] = "small"
 
     data: str | None = None
-    """Folder of a dataset, or `stream`: collect ahead of the learner, which draws from a moving window. Without it the scale's dataset is collected, or reused, under --data-root."""
+    """Folder of a dataset, or `stream` to collect ahead of the learner, which draws from a moving window. By default the scale's dataset is collected, or reused, under --data-root."""
 
     data_root: Path = Path("out/data")
-    """Where datasets are collected that runs share."""
+    """Folder for the datasets that runs share."""
 
     seed: int = 0
     """Seed of the run: network, batches, evaluation."""
@@ -132,13 +132,13 @@ def parse_train(arguments: Sequence[str]) -> Train:
 
 @dataclass(frozen=True)
 class Resume:
-    """Go on with a run that was interrupted or killed, exactly as if it had not been."""
+    """Continue a run that was interrupted or killed; the result is the same as without the interruption."""
 
     run_folder: Annotated[Path, tyro.conf.Positional]
     """Folder of the run."""
 
     def run(self) -> None:
-        """Goes on to the end."""
+        """Trains to the end."""
         from covshift.records import RunFolder
         from covshift.runs.launch import resume_run
 
@@ -148,13 +148,13 @@ class Resume:
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Play episodes with a run's policy, and say what it scores."""
+    """Play episodes with a run's policy and print its mean score."""
 
     run_folder: Annotated[Path, tyro.conf.Positional]
     """Folder of the run."""
 
     episodes: int = 100
-    """How many."""
+    """Number of episodes."""
 
     epsilon: float | None = None
     """ε of the policy; by default the run's evaluation_epsilon."""
@@ -180,13 +180,13 @@ class Watch:
     """Folder of the run."""
 
     out: Path
-    """File, ending in .gif."""
+    """The file to write, ending in .gif."""
 
     epsilon: float | None = None
-    """ε of the policy; by default the run's target_epsilon, since c is that of this policy."""
+    """ε of the policy; by default the run's target_epsilon, the policy whose ratio c is learned."""
 
     steps: int = 400
-    """Agent steps at most."""
+    """Largest number of agent steps to draw."""
 
     seed: int = 0
     """Seed of the episode."""
@@ -212,7 +212,7 @@ class Runs:
     """Where to look, at any depth."""
 
     def run(self) -> None:
-        """A line a run."""
+        """Prints one line per run."""
         from covshift.records import find_runs
 
         rows = [run.summary(self.folder) for run in find_runs(self.folder)]

@@ -1,4 +1,4 @@
-"""Methods and sizes by name; each is data over one configuration."""
+"""Methods and sizes by name; each is a set of changes to one configuration."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "refresh": "both",
     },
 }
-"""Differences from the defaults. All but `c51-dual`, which is ours, are arms of the paper's experiments."""
+"""Changes to the defaults. All but `c51-dual`, which is ours, are arms of the paper's experiments."""
 
 PRESET_TEXTS = {
     "c51": "no correction: the baseline",
@@ -77,20 +77,20 @@ SCALES: dict[str, dict[str, Any]] = {
 SCALE_TEXTS = {
     "paper": "10 million transitions, 9.4 million updates: weeks on a CPU, days on a GPU",
     "small": "300000 transitions, 60000 updates: minutes on a core with MinAtar",
-    "smoke": "2000 transitions, 100 updates, episodes of at most 250 steps: seconds, to see that it runs",
+    "smoke": "2000 transitions, 100 updates, episodes of at most 250 steps: seconds, to check that it runs",
 }
 
 
 def make_config(
     env: str, preset: str = "c51-corrected", scale: str = "small", **leaves: Any
 ) -> TrainConfig:
-    """The configuration of a preset at a scale, with any leaves changed.
+    """The configuration of a preset at a scale, with some settings changed.
 
     Args:
         env: environment id.
         preset: a key of `PRESETS`.
         scale: a key of `SCALES`.
-        **leaves: other values, by the names of their fields.
+        **leaves: the settings to change, by name.
 
     Example:
         >>> make_config("MinAtar/Breakout-v1", "c51-corrected", ratio_discount=0.9).ratio.ratio_discount

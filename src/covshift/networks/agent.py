@@ -17,9 +17,9 @@ class AgentNetwork(nn.Module):
     """A torso with its heads.
 
     Args:
-        torso: observations to features.
-        value_head: features to logits, batch × actions × atoms.
-        ratio_head: features to c, a number a sample; None where the ratio is not learned.
+        torso: maps observations to features.
+        value_head: maps features to logits, batch × actions × atoms.
+        ratio_head: maps features to c, one number per sample; None where the ratio is not learned.
     """
 
     def __init__(

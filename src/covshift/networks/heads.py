@@ -1,4 +1,4 @@
-"""From features to what is predicted."""
+"""Heads: from features to predictions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 _SOFTPLUS_OF_ONE = math.log(math.e - 1.0)
-"""softplus of it is 1."""
+"""Its softplus is 1."""
 
 
 @final
@@ -17,10 +17,10 @@ class ValueHead(nn.Module):
     """Logits of the return's distribution for each action: a hidden layer and an output.
 
     Args:
-        num_features: of the torso.
+        num_features: size of the torso's output.
         hidden: width of the ReLU layer; 0 leaves it out.
-        num_actions: how many.
-        num_atoms: of each distribution.
+        num_actions: number of distributions.
+        num_atoms: size of each distribution.
     """
 
     def __init__(self, num_features: int, hidden: int, num_actions: int, num_atoms: int) -> None:
@@ -39,9 +39,9 @@ class RatioHead(nn.Module):
     """c(s): a hidden layer and one output, which starts near 1.
 
     Args:
-        num_features: of the torso.
+        num_features: size of the torso's output.
         hidden: width of the ReLU layer; 0 leaves it out.
-        positive: softplus of the output; else it can be negative and is clipped where it is used.
+        positive: apply softplus; otherwise the output can be negative and is clipped where it is used.
     """
 
     def __init__(self, num_features: int, hidden: int, *, positive: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""From observations to features; which torso follows from the observation's shape alone."""
+"""Torsos: from observations to features. The observation's shape alone decides which torso is used."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from covshift.errors import InputError
 
 _SMALLEST_FRAME = 36
-"""Pixels a side below which the Nature convolutions leave nothing."""
+"""Smaller frames, in pixels per side, leave nothing after the Nature convolutions."""
 
 
 @final
@@ -35,12 +35,12 @@ class NatureTorso(nn.Module):
 
     def forward(self, frames: Tensor) -> Tensor:
         """batch × stack × height × width to batch × features."""
-        # Bytes are laid out channels last before they become floats, and the division by 255 is done on the
-        # filters: both touch a fraction of the memory that the plain order does.
+        # Rearranging bytes before they become floats, and dividing the filters instead of the frames by 255, touches
+        # a fraction of the memory that the plain order does.
         x = frames.contiguous(memory_format=torch.channels_last).float()
         x = F.relu(F.conv2d(x, self.conv1.weight / 255.0, self.conv1.bias, stride=4))
         x = F.relu(self.conv2(x))
-        # Rows of channels stay as they lie: another order of features, and no copy.
+        # Features stay in the order of channels last, so that nothing is copied.
         return F.relu(self.conv3(x)).permute(0, 2, 3, 1).flatten(1)
 
 
@@ -103,5 +103,5 @@ def make_torso(state_shape: tuple[int, ...]) -> Torso:
         return MinAtarTorso(state_shape)
     raise InputError(
         f"no network takes states of shape {state_shape}: vectors, stacks of frames of at least "
-        f"{_SMALLEST_FRAME} pixels a side, and grids of at most 32 × 32 × planes are known"
+        f"{_SMALLEST_FRAME} pixels per side, and grids of at most 32 × 32 × planes are known"
     )

@@ -1,4 +1,4 @@
-"""`metrics.csv`: a row every so many updates, without clocks, so that a resumed run writes the same bytes."""
+"""`metrics.csv`: one row every few updates, without clock times, so that a resumed run writes the same bytes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COLUMNS = {
     "ratio_loss": "mean squared ratio error since the last row, weighted as it is learned, without η",
     "residual": "mean of target - c on the ratio's batches since the last row: E_μ[target] - E_μ[c]",
     "mean_ratio": "E_μ[c], mean of max(c, 0) on the ratio's batches since the last row",
-    "effective_share": "ESS/N = E_μ[c]²/E_μ[c²]: the share of the data that sampling by c leaves",
+    "effective_share": "ESS/N = E_μ[c]²/E_μ[c²]: the share of the data that sampling in proportion to c would leave",
     "score": "mean score of the evaluation's episodes, rewards not clipped, ε = evaluation_epsilon",
     "score_deviation": "standard deviation of these scores over episodes",
     "episode_length": "mean length of these episodes, in agent steps",
@@ -29,18 +29,18 @@ COLUMNS = {
     "ratio_gain": "E_π[c]/E_μ[c]",
     "invariant": "holds | violated | unordered: see `covshift.records.invariant`; empty where there is no evaluation or no ratio",
 }
-"""Columns with their meaning; a value that a row does not have is empty."""
+"""Columns and their meanings; a missing value is an empty field."""
 
 _ORDER_TOLERANCE = 0.05
-"""By which share E_π[c] may fall below E_μ[c] before that is marked: a few episodes are noisy."""
+"""Share by which E_π[c] may fall below E_μ[c] before that is marked: a few episodes are noisy."""
 
 
 def possible_means(options: RatioOptions, initial_share: float) -> tuple[float, float]:
-    """The least and the most that E_μ[c] can be, whatever π is: B6.
+    """The least and the most that E_μ[c] can be, whatever π is (B6 bounds the mean by the share of starts).
 
     Args:
-        options: of the ratio.
-        initial_share: of states that start an episode.
+        options: the ratio's semantics and discount.
+        initial_share: share of the data's states that start an episode.
 
     Example:
         >>> low, high = possible_means(RatioOptions(ratio_discount=0.99), 0.1)  # episodes of 10 steps
@@ -57,12 +57,12 @@ def possible_means(options: RatioOptions, initial_share: float) -> tuple[float, 
 def invariant(
     mean_ratio: float, mean_ratio_pi: float, options: RatioOptions, initial_share: float
 ) -> str:
-    """Whether what must hold of a learned ratio does: B3 and B6.
+    """Whether a learned ratio has the properties of an exact one: its mean is possible (B6), and larger under π (B3).
 
-    E_μ[c] is one of `possible_means`, with restarts 1. E_π[c] ≥ E_μ[c] with restarts and at γ̂ = 1; under visits
-    with γ̂ < 1 that order is usual but can fail of a perfect ratio (the claim `B3-order-discounted` of the theory has
-    an example), so that it is `unordered` then, not `violated`, and so it is where `mean_ratio` is not E_μ[c] but a
-    mean over prioritized batches. Means of batches and of a few episodes are noisy: 10 % and 5 % are allowed.
+    E_μ[c] must lie within `possible_means`; with restarts it must be 1. With restarts, and at γ̂ = 1, E_π[c] ≥ E_μ[c].
+    When visits are counted with γ̂ < 1, that order is usual but can fail for a perfect ratio (see the claim
+    `B3-order-discounted`), so that it is reported as `unordered`, not `violated`. The same holds where `mean_ratio` is
+    a mean over prioritized batches. Means over batches and a few episodes are noisy: 10 % and 5 % are allowed.
 
     Example:
         >>> invariant(1.0, 0.5, RatioOptions(semantics="visits", ratio_discount=0.99), 0.1)
@@ -83,11 +83,11 @@ def invariant(
 
 @final
 class MetricsFile:
-    """The file of a run, cut to `size` bytes, at its end.
+    """The metrics of a run, open for appending.
 
     Args:
         path: the file.
-        size: bytes that are kept of it; the rest is of after the checkpoint that a run goes on from.
+        size: bytes to keep; rows behind them were written after the checkpoint that the run resumes from.
 
     Attributes:
         is_empty: whether there is no row yet.
@@ -105,7 +105,7 @@ class MetricsFile:
         self.is_empty = size <= len(head)
 
     def write(self, row: Row) -> None:
-        """Adds a row, and hands it to the disk."""
+        """Appends a row, and waits until the disk has it."""
         text = io.StringIO()
         csv.DictWriter(text, list(COLUMNS), restval="").writerow(row)
         self._file.write(text.getvalue().encode())
