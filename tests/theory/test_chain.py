@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from covshift.errors import InputError
 from covshift.theory import MarkovChain, as_dense, total_variation
+from covshift.theory.chain import _eliminate
 from covshift.theory.examples import dirichlet, episodic, four_rooms, line_chain
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -30,7 +31,7 @@ def test_stationary_distribution_of_a_walk_has_its_closed_form() -> None:
 
 @pytest.mark.parametrize("size", [120, 200, 1000])
 @pytest.mark.parametrize("sparse", [False, True])
-def test_a_state_that_is_hardly_ever_visited_is_no_trouble(size: int, sparse: bool) -> None:
+def test_a_state_that_is_hardly_ever_visited_does_no_harm(size: int, sparse: bool) -> None:
     """The first state's mass is (0.58/0.42)^-size of the last one's: 1e-17 to 1e-140."""
     p = as_dense(line_chain(size).chain_pi.p)
     expected = (0.42 / 0.58) ** np.arange(size)[::-1]
@@ -41,17 +42,69 @@ def test_a_state_that_is_hardly_ever_visited_is_no_trouble(size: int, sparse: bo
         np.testing.assert_allclose(found, expected[order], atol=1e-13)
 
 
+def test_small_chains_are_exact_in_every_entry() -> None:
+    size = 300
+    p = as_dense(line_chain(size).chain_pi.p)
+    expected = (0.42 / 0.58) ** np.arange(size)[::-1]
+    found = MarkovChain(p).stationary()
+    np.testing.assert_allclose(found, expected / expected.sum(), rtol=1e-11)
+    assert found[0] < 1e-40
+
+
 @pytest.mark.parametrize("sparse", [False, True])
-def test_a_state_that_is_left_for_good_in_floating_point_is_no_trouble(sparse: bool) -> None:
+def test_a_state_that_is_left_for_good_in_floating_point_does_no_harm(sparse: bool) -> None:
     p = np.array([[0.0, 1.0], [1e-20, 1.0]])
     found = MarkovChain(sp.csr_array(p) if sparse else p).stationary()
     np.testing.assert_allclose(found, [1e-20, 1.0], rtol=1e-12)
 
 
-def test_what_does_not_balance_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("covshift.theory.chain._anchored", lambda block, anchor: np.eye(7)[0])
-    with pytest.raises(InputError, match="cannot be found in floating point"):
-        line_chain(7).chain_pi.stationary()
+def two_wells(size: int, coupling: float) -> tuple[np.ndarray, np.ndarray]:
+    """Two walks of `size` states, of which the second is left three times as often, and the exact distribution.
+
+    Moves within a well are symmetric, so its states have equal mass; across, d(first) · coupling = d(second) · 3 coupling.
+    """
+    well = 0.5 * (np.eye(size, k=1) + np.eye(size, k=-1))
+    well[0, 0] = well[-1, -1] = 0.5
+    p = np.kron(np.eye(2), well)
+    p[size - 1, size], p[size, size - 1] = coupling, 3.0 * coupling
+    return p, np.repeat([0.75, 0.25], size) / size
+
+
+@pytest.mark.parametrize("size", [2, 40, 200])
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("coupling", [1e-11, 1e-18, 1e-30])
+def test_parts_that_are_hardly_coupled_have_the_masses_of_their_balance(
+    size: int, sparse: bool, coupling: float
+) -> None:
+    p, expected = two_wells(size, coupling)
+    for order in (np.arange(2 * size), np.random.default_rng(0).permutation(2 * size)):
+        shuffled = p[np.ix_(order, order)]
+        found = MarkovChain(sp.csr_array(shuffled) if sparse else shuffled).stationary()
+        np.testing.assert_allclose(found, expected[order], rtol=1e-9)
+
+
+def test_elimination_agrees_with_a_factorization() -> None:
+    p = np.random.default_rng(0).dirichlet(np.ones(301), size=301)
+    by_factors = MarkovChain(p).stationary()
+    np.testing.assert_allclose(by_factors, _eliminate(p), rtol=1e-12)
+
+
+def test_masses_beyond_the_range_of_floating_point_are_0() -> None:
+    """The first of 450 states has (0.14/0.86)^449 = 1e-354 of the last one's mass."""
+    p = as_dense(line_chain(450, pi_right=0.95).chain_pi.p)
+    for order in (slice(None), slice(None, None, -1)):
+        found = _eliminate(p[order, order])[order]
+        assert found[0] == 0.0
+        assert found[-1] == pytest.approx(1.0 - 0.14 / 0.86)
+
+
+def test_a_large_chain_with_hardly_coupled_parts_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("covshift.theory.chain._DENSE", 300)
+    p, _ = two_wells(200, 1e-18)
+    with pytest.raises(InputError, match="400 states cannot be found in floating point"):
+        MarkovChain(sp.csr_array(p)).stationary()
 
 
 def test_transient_states_get_no_mass() -> None:

@@ -134,17 +134,14 @@ def _batch(states: NDArray[np.float32], windows: _Windows, drawn: NDArray[np.int
 
 def _windows(problem: RatioProblem, num_steps: int, rng: np.random.Generator) -> _Windows:
     """Arrivals with all n steps in their record, or with an episode's start among them."""
-    listed = list(arrivals(problem, rng, by_row=True))
-    source, rho, arrived, initial = (np.array(column) for column in zip(*listed, strict=True))
-    begins = arrived < 0
-    row = np.arange(len(arrived))
-    record = np.maximum.accumulate(np.where(begins, row, -1))
-    window = row - np.arange(num_steps - 1, -1, -1)[:, None]
-    inside = window > record
-    clamped = np.where(inside, window, row)
-    starts = initial[clamped] & inside
-    whole = inside.all(axis=0) | starts.any(axis=0)
-    kept = whole & ~begins
+    moves = arrivals(problem, rng, by_row=True)
+    source, rho, arrived = moves.s_tm1[:, 0], moves.rho_tm1[:, 0], moves.s_t[:, 0]
+    index = np.arange(len(arrived))
+    window = index - np.arange(num_steps - 1, -1, -1)[:, None]
+    inside = window >= moves.record
+    clamped = np.where(inside, window, index)
+    starts = moves.is_initial_t[:, 0][clamped] & inside
+    kept = inside.all(axis=0) | starts.any(axis=0)
     if not kept.any():
         raise InputError(f"no record is as long as num_steps = {num_steps}")
     return _Windows(arrived[kept], source[clamped][:, kept], rho[clamped][:, kept], starts[:, kept])

@@ -27,11 +27,8 @@ from covshift.validation import (
     name_states,
 )
 
-_LIGHT = 1e-8
-"""Share of the largest mass below which a state is no good anchor for all others."""
-
-_BALANCED = 1e-6
-"""What Σ |dP - d| may be of a stationary distribution; rows sum to 1 but for rounding."""
+_SMALL, _DENSE = 300, 5000
+"""States up to which elimination is always used, and up to which it is used where a factorization is too inexact."""
 
 
 @final
@@ -202,47 +199,75 @@ def _factorize_sparse(system: sp.csc_array) -> Callable[[Vector, bool], Vector]:
 def _stationary_of_class(p: Matrix, states: NDArray[np.int64]) -> Vector:
     """Solves d = dP on one irreducible class.
 
-    The mass of one state is fixed to 1 and the others' follow. Where the chain hardly ever is in that state the others
-    are not determined in floating point, and where they grow past 1e16 the solution is noise: a state that holds mass
-    is taken then, and what was found is checked.
+    Elimination is exact to rounding in every entry but takes cubic time on dense matrices. Large chains are solved by a
+    factorization, as long as its condition number leaves enough digits.
     """
-    if len(states) == 1:
-        return np.ones(1)
     block = p
     if len(states) < p.shape[0]:
         block = sp.csr_array(p)[states][:, states] if sp.issparse(p) else p[np.ix_(states, states)]
-    distribution = _anchored(block, 0)
-    if (
-        distribution[0] < _LIGHT * distribution.max()
-        or not _imbalance(block, distribution) < _BALANCED
-    ):
+    if len(states) <= _SMALL:
+        return _eliminate(as_dense(block))
+    can_eliminate = len(states) <= _DENSE
+    limit = 1e8 if can_eliminate else 1e14
+    distribution, condition = _solve_anchored(block, 0)
+    if not condition <= limit:
+        # A state that is hardly ever visited is a bad anchor; take one that is visited often in the long run.
         late = Resolvent(block, 1.0 - 1e-9).solve_transposed(np.ones(len(states)))
-        distribution = _anchored(block, int(np.argmax(late)))
-    if not _imbalance(block, distribution) < _BALANCED:
-        raise InputError(
-            "the stationary distribution cannot be found in floating point: parts of the chain are left less than "
-            "once in 10⁹ steps; use a discount below 1"
-        )
-    return distribution
+        distribution, condition = _solve_anchored(block, int(np.argmax(late)))
+    if condition <= limit:
+        return distribution
+    if can_eliminate:
+        return _eliminate(as_dense(block))
+    raise InputError(
+        f"the stationary distribution of {len(states):,} states cannot be found in floating point: some parts of the "
+        "chain are hardly ever left; use a discount below 1"
+    )
 
 
-def _anchored(block: Matrix, anchor: int) -> Vector:
-    """The distribution that balances all states but `anchor`, whose mass comes before the others'."""
+def _eliminate(p: Dense) -> Vector:
+    """The stationary distribution by the elimination of Grassmann, Taksar and Heyman (1985).
+
+    States are taken out one by one, the last one first; what went through them becomes direct transitions. Nothing is
+    ever subtracted, so every entry is right to rounding, however weakly parts of the chain are coupled. Blocks of
+    states are taken out of the rest at once, by a product of matrices.
+    """
+    flow = np.array(p)
+    for stop in range(len(flow), 1, -64):
+        start = max(stop - 64, 1)
+        for state in range(stop - 1, start - 1, -1):
+            out = slice(state + 1, stop)
+            flow[state, :state] += flow[state, out] @ flow[out, :state]
+            flow[:state, state] += flow[:state, out] @ flow[out, state]
+            flow[:state, state] /= flow[state, :state].sum()
+        flow[:start, :start] += flow[:start, start:stop] @ flow[start:stop, :start]
+    mass = np.ones(len(flow))
+    for state in range(1, len(flow)):
+        mass[state] = mass[:state] @ flow[:state, state]
+        if mass[state] > 1e100:
+            mass[: state + 1] /= mass[state]
+    return np.asarray(mass / mass.sum())
+
+
+def _solve_anchored(block: Matrix, anchor: int) -> tuple[Vector, float]:
+    """The stationary distribution from the balance of all states but `anchor`, and the condition of that system.
+
+    The condition is ‖(I - Pᵀ)⁻¹‖_∞ without the anchor; the inverse has no negative entry, so one solve tells its norm.
+    """
     rest = np.delete(np.arange(block.shape[0]), anchor)
     try:
         if sp.issparse(block):
             rows = sp.csr_array(block)
             inflow = rows[[anchor]].toarray().ravel()[rest]
             system = sp.eye_array(len(rest), format="csc") - sp.csc_array(rows[rest][:, rest])
-            mass = _factorize_sparse(system)(inflow, True)
+            solve = _factorize_sparse(system)
+            mass, visits = solve(inflow, True), solve(np.ones(len(rest)), True)
         else:
             system_t = np.eye(len(rest)) - block[np.ix_(rest, rest)].T
-            mass = np.linalg.solve(system_t, block[anchor, rest])
-    except (np.linalg.LinAlgError, RuntimeError):  # Exactly singular: nothing that balances.
-        mass = np.zeros(len(rest))
+            right = np.stack([block[anchor, rest], np.ones(len(rest))], axis=1)
+            mass, visits = np.linalg.solve(system_t, right).T
+    except (np.linalg.LinAlgError, RuntimeError):  # exactly singular
+        return np.zeros(block.shape[0]), float("inf")
     distribution = np.insert(np.maximum(mass, 0.0), anchor, 1.0)
-    return np.asarray(distribution / distribution.sum())
-
-
-def _imbalance(block: Matrix, distribution: Vector) -> float:
-    return float(np.abs(block.T @ distribution - distribution).sum())
+    # Rounding that makes an entry of the norm negative has lost every digit.
+    condition = float(visits.max()) if visits.min() > 0.0 else float("inf")
+    return np.asarray(distribution / distribution.sum()), condition
