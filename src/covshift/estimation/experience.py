@@ -19,7 +19,12 @@ from covshift.estimation.policies import PolicyLike, as_policy
 from covshift.rules import importance_ratio
 from covshift.validation import Dense, Vector
 
-Semantics: TypeAlias = Literal["continuing", "visits", "restart"]
+EpisodeSemantics: TypeAlias = Literal["continuing", "visits", "restart"]
+"""How episodes count in d_π and d_μ.
+
+`continuing`: there are none, and both are stationary distributions. `visits`: they count the visits to a state
+per episode. `restart`: where an episode ends the next one starts, and both are stationary distributions again.
+"""
 
 _KEPT_NUMBERS = 30_000_000
 """The most numbers of prepared samples to keep in memory; larger data are prepared again in each pass."""
@@ -133,7 +138,7 @@ class Experience:
         weights = None if self.weights is None else self.weights[trajectories]
         return replace(self, logs=self.logs[trajectories], weights=weights, _kept=[])
 
-    def resolve(self, semantics: Semantics | None) -> Semantics:
+    def resolve(self, semantics: EpisodeSemantics | None) -> EpisodeSemantics:
         """The semantics asked for, checked; by default `visits` if an episode terminated, else `continuing`."""
         if semantics is None:
             return "visits" if self.logs.has_episodes else "continuing"

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from covshift.errors import InputError
 from covshift.estimation.behavior import BehaviorLike, Calibration
 from covshift.estimation.diagnostics import Diagnostics, diagnose, projected_residual
-from covshift.estimation.experience import Experience, Semantics
+from covshift.estimation.experience import EpisodeSemantics, Experience
 from covshift.estimation.features import Features, FeaturesLike, load_features, save_features
 from covshift.estimation.fitting import fit_ratio
 from covshift.estimation.inputs import Data, as_logs
@@ -48,7 +48,7 @@ class RatioEstimate:
 
     method: str
     ratio_discount: float
-    semantics: Semantics
+    semantics: EpisodeSemantics
     discount: float
     features: Features
     function: RatioFunction
@@ -146,7 +146,7 @@ def estimate_ratio(
     *,
     ratio_discount: float,
     method: str | None = None,
-    semantics: Semantics | None = None,
+    semantics: EpisodeSemantics | None = None,
     discount: float = 1.0,
     features: FeaturesLike = None,
     behavior: BehaviorLike = None,
