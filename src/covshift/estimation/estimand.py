@@ -1,4 +1,4 @@
-"""What is asked about a policy: the estimand, and the settings that estimators share."""
+"""The question about a policy, and the settings that estimators share."""
 
 from __future__ import annotations
 

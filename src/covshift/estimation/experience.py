@@ -1,4 +1,4 @@
-"""Data, target policy and features together: what every estimator sums over."""
+"""Data, target policy and features together, in the form that every estimator sums over."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Experience:
         features: FeaturesLike = None,
         behavior: BehaviorLike = None,
     ) -> Experience:
-        """Prepares what a user gives, and checks that π takes some of the logged actions."""
+        """Prepares a user's data and policy, and checks that π takes some of the logged actions."""
         given = as_logs(data)
         made = as_features(features, given)
         logs, calibration = with_behavior(given, made, behavior)
@@ -158,7 +158,7 @@ class Experience:
     def _prepare(self, rows: NDArray[np.int64]) -> Sample:
         logs = self.logs
         s_tm1, s_t, ended = logs.states(rows), logs.next_states(rows), logs.terminated[rows]
-        # The policy and the features never see what stands in place of a state after an episode's end.
+        # After an episode's end there is no state; the policy and the features see the one before instead.
         s_t = np.where(ended.reshape(-1, *[1] * (s_t.ndim - 1)), s_tm1, s_t)
         a_tm1 = logs.action[rows].astype(np.int64)
         pi_tm1 = self.policy.probabilities(s_tm1)

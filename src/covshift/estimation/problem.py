@@ -141,4 +141,4 @@ FUNCTIONS: dict[str, Callable[..., RatioFunction]] = {
     LinearRatioFunction.kind: LinearRatioFunction,
     NeuralRatio.kind: NeuralRatio,
 }
-"""What a saved ratio is made with again, by its kind."""
+"""Classes of ratio functions by the kind they are saved under, for `RatioEstimate.load`."""
