@@ -3,12 +3,15 @@
     python benchmarks/estimation.py [--transitions 10000000] [--states 1000] [--features 32]
 
 Writes one shard of a long random walk to a temporary folder and lists it as often as needed, so that the
-rows are streamed from a memory-mapped file. Tabular: the exact ratio of the empirical model. Features: least
-squares on random features of the state. Peer: what one would write by hand, the features of all rows in
-memory at once and the same sums as matrix products; its answer must agree. The last side is the whole of
-`estimate_ratio` with its held-out fit and its diagnostics. Each estimate runs in a process
-of its own; memory is that process's peak, of which the libraries and the store's small columns (about 30
-bytes a row) are the part that all sides share.
+rows are streamed from a memory-mapped file. Four estimates are timed:
+
+- tabular: the exact ratio of the empirical model;
+- features: least squares on random features of the state;
+- features, all in memory: the same written by hand, as matrix products of all rows; its answer must agree;
+- tabular, with all diagnostics: the whole of `estimate_ratio` with its held-out fit.
+
+Each runs in a process of its own, whose peak memory is shown. The libraries and the store's small columns
+(about 30 bytes per row) are part of it in every case.
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ from covshift.theory.simulation import simulate
 RATIO_DISCOUNT = 0.99
 SHARD = 250_000
 PEER_MOST = 4_000_000
-"""Beyond it the peer needs more memory than most machines have."""
+"""Largest size for the version by hand, which otherwise needs more memory than most machines have."""
 
 SIDES = (
     "tabular, streamed",
@@ -103,7 +106,7 @@ def estimate(folder: Path, side: str, transitions: int, num_states: int, num_fea
 
 
 def neural_rate(updates: int = 500) -> float:
-    """Updates a second of the method `neural`, batches of 256, on 50 000 transitions of a chain."""
+    """Updates per second of the method `neural`, batches of 256, on 50 000 transitions of a chain."""
     problem = line_chain(20)
     logs = simulate_logs(problem.mdp, problem.mu, 500, 100, np.random.default_rng(0))
 
@@ -115,7 +118,7 @@ def neural_rate(updates: int = 500) -> float:
         return time.perf_counter() - start
 
     seconds(10)
-    # Twice, so that what is not updates falls out.
+    # The difference of two runs leaves out the time that does not depend on the number of updates.
     return updates / (seconds(2 * updates) - seconds(updates))
 
 

@@ -1,11 +1,11 @@
-"""Our importance sampling and fitted Q evaluation beside scope-rl's and d3rlpy's, on the same data.
+"""Compares our importance sampling and fitted Q evaluation with scope-rl's and d3rlpy's on the same data.
 
     python benchmarks/estimation_peers.py [--trajectories 200] [--updates 6000]
 
-In an environment of its own: `pip install covshift scope-rl d3rlpy`. They pin other versions than ours. The
-importance samplers must agree to rounding. d3rlpy's fitted Q evaluation is a network trained by stochastic
-steps for a deterministic policy; with one-hot states and a wide layer it comes near the value of the counted
-model, which ours is.
+Run it in an environment of its own (`pip install covshift scope-rl d3rlpy`), since they pin other versions
+than ours. The importance samplers must agree to rounding. d3rlpy's fitted Q evaluation trains a network for a
+deterministic policy; with one-hot states and a wide layer it comes near our answer, which is the exact value
+of the counted model.
 """
 
 from __future__ import annotations

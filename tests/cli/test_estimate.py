@@ -16,15 +16,17 @@ from covshift.theory.examples import random_walk
 @pytest.fixture(scope="module")
 def walk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A dataset of a random walk, and beside it the target policy of the example as a table."""
-    place = tmp_path_factory.mktemp("walk")
+    folder = tmp_path_factory.mktemp("walk")
     collect(
-        Request("covshift/RandomWalk-v0", 4000, seed=1), place / "data", progress=lambda _: None
+        Request("covshift/RandomWalk-v0", 4000, seed=1), folder / "data", progress=lambda _: None
     )
-    np.save(place / "pi.npy", random_walk().pi)
-    return place
+    np.save(folder / "pi.npy", random_walk().pi)
+    return folder
 
 
-def test_ratio(walk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ratio_prints_diagnostics_and_writes_the_estimate(
+    walk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     main(
         ["estimate", "ratio", str(walk / "data"), "--policy", f"file:{walk / 'pi.npy'}",
          "--out", str(tmp_path), "--ratio-discount", "1.0"]
@@ -37,7 +39,9 @@ def test_ratio(walk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert (tmp_path / "ratio.png").stat().st_size > 5_000
 
 
-def test_value(walk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_value_prints_and_writes_the_estimates(
+    walk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     main(
         ["estimate", "value", str(walk / "data"), "--policy", f"file:{walk / 'pi.npy'}",
          "--out", str(tmp_path), "--discount", "1.0", "--replicates", "20",
@@ -57,8 +61,8 @@ def test_value(walk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert (tmp_path / "values.csv").read_text().count("\n") == 4
 
 
-def test_features_of_ones_own_lie_in_the_working_directory(walk: Path, tmp_path: Path) -> None:
-    """Run as a command is: pytest's own path would find the module anyway."""
+def test_features_are_imported_from_the_working_directory(walk: Path, tmp_path: Path) -> None:
+    """In a process of its own, since pytest's path would find the module anyway."""
     (tmp_path / "mine.py").write_text("import numpy as np\nphi = lambda s: s.astype(float)\n")
     made = subprocess.run(
         [
@@ -74,7 +78,7 @@ def test_features_of_ones_own_lie_in_the_working_directory(walk: Path, tmp_path:
     assert (tmp_path / "out" / "estimate.json").is_file()
 
 
-def test_few_trajectories_are_noted_in_a_sentence_beside_the_results(
+def test_warnings_are_notes_on_the_standard_error(
     walk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     collect(Request("covshift/RandomWalk-v0", 40), tmp_path / "data", progress=lambda _: None)
@@ -103,7 +107,7 @@ def test_few_trajectories_are_noted_in_a_sentence_beside_the_results(
         (["value", "{data}", "--policy", "run:x"], "say run:DIR,epsilon=E"),
     ],
 )  # fmt: skip
-def test_bad_input_is_one_sentence(
+def test_bad_input_ends_with_a_message_of_one_line(
     arguments: list[str],
     message: str,
     walk: Path,

@@ -14,7 +14,7 @@ import pytest
 
 from covshift.estimation import ESTIMATORS, Logs, simulate_logs
 from covshift.estimation.estimand import Estimand
-from covshift.estimation.experience import Experience, Semantics
+from covshift.estimation.experience import EpisodeSemantics, Experience
 from covshift.estimation.fitting import fit_ratio
 from covshift.estimation.population import true_average, true_value
 from covshift.estimation.problem import RatioProblem
@@ -67,7 +67,7 @@ def seeds(size: int) -> range:
 def test_ratios_converge(
     method: str,
     problem: Problem,
-    semantics: Semantics,
+    semantics: EpisodeSemantics,
     ratio_discount: float,
     options: dict[str, int],
 ) -> None:

@@ -16,7 +16,7 @@ from covshift.estimation import (
     simulate_logs,
 )
 from covshift.estimation.diagnostics import diagnose, projected_residual
-from covshift.estimation.experience import Semantics
+from covshift.estimation.experience import EpisodeSemantics
 from covshift.estimation.features import Raw
 from covshift.estimation.fitting import fit_ratio, register_method
 from covshift.estimation.population import population
@@ -33,7 +33,7 @@ CONTINUING = garnet(np.random.default_rng(1), 6, 3, 2)
 EPISODIC = episodic(np.random.default_rng(3), 5, 2, single_start=False)
 
 
-def exact(problem: Problem, semantics: Semantics, ratio_discount: float) -> Vector:
+def exact(problem: Problem, semantics: EpisodeSemantics, ratio_discount: float) -> Vector:
     return (problem.restart() if semantics == "restart" else problem).c_star(ratio_discount)
 
 
@@ -49,7 +49,7 @@ def exact(problem: Problem, semantics: Semantics, ratio_discount: float) -> Vect
 )
 @pytest.mark.parametrize("method", ["empirical", "least-squares", "one-hot", "inverse", "simplex"])
 def test_methods_are_exact_on_the_population(
-    problem: Problem, semantics: Semantics, ratio_discount: float, method: str
+    problem: Problem, semantics: EpisodeSemantics, ratio_discount: float, method: str
 ) -> None:
     linear = method in ("one-hot", "inverse", "simplex")
     size = problem.mdp.num_states
@@ -120,7 +120,7 @@ def test_a_ridge_shrinks_as_its_equation_says() -> None:
 @pytest.mark.parametrize("ratio_discount", [0.9, 1.0])
 @pytest.mark.parametrize("semantics", ["continuing", "visits"])
 def test_td_is_the_learner_of_the_table(
-    num_steps: int, ratio_discount: float, semantics: Semantics
+    num_steps: int, ratio_discount: float, semantics: EpisodeSemantics
 ) -> None:
     problem = CONTINUING if semantics == "continuing" else EPISODIC
     streams = 1 if semantics == "continuing" else 3

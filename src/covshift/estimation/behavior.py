@@ -32,7 +32,7 @@ _MOST_ROWS = 200_000
 @final
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """Estimated probabilities beside what was done, in bins of the estimate.
+    """Estimated probabilities beside observed frequencies, in bins of the estimate.
 
     Attributes:
         predicted: the mean estimate of each bin.

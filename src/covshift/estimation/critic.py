@@ -24,7 +24,7 @@ class Critic:
         theta: weights of ψ, ordered by feature, then by action.
         gain: the average reward ĝ; 0 for a discounted value.
         value: the answer, which is E_{d₀}[V̂] or ĝ.
-        restart_value: V̂ of what follows an episode's end: 0, or E_{d₀}[V̂] under `restart`.
+        restart_value: the value after an episode's end: 0, or E_{d₀}[V̂] under `restart`.
     """
 
     theta: Vector

@@ -68,7 +68,7 @@ class Diagnostics:
 
     @classmethod
     def of_record(cls, record: dict[str, Any]) -> Diagnostics:
-        """What `record` wrote."""
+        """The diagnostics that `record` describes."""
         known: dict[str, Any] = {
             name: math.nan if value is None else value for name, value in record.items()
         }

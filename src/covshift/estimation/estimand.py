@@ -1,18 +1,15 @@
-"""What is asked about a policy: the estimand, and the settings that estimators share."""
+"""The question about a policy, and the settings that estimators share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, final
 
-import numpy as np
-
 from covshift.errors import InputError
-from covshift.estimation.experience import Experience, Sample, Semantics
+from covshift.estimation.experience import EpisodeSemantics, Experience
 from covshift.estimation.fitting import fit_ratio
 from covshift.estimation.problem import RatioFunction, RatioProblem
-from covshift.validation import Vector, check_discount
+from covshift.validation import check_discount
 
 Objective: TypeAlias = Literal["discounted", "average"]
 
@@ -82,7 +79,7 @@ class Estimand:
                 "discount below 1"
             )
 
-    def semantics(self, experience: Experience) -> Semantics:
+    def semantics(self, experience: Experience) -> EpisodeSemantics:
         """How episodes count in the ratio that answers."""
         if not self.is_average:
             return "visits"
@@ -101,26 +98,3 @@ class Estimand:
         if method == "least-squares" and not experience.is_tabular:
             options.setdefault("ridge", self.ridge)
         return fit_ratio(problem, method, **options)
-
-
-def weighted_totals(
-    experience: Experience,
-    ratio: RatioFunction,
-    value: Callable[[Sample], Vector] = lambda sample: sample.r_t,
-) -> tuple[float, float, float, float, float]:
-    """Sums over transitions: Σ w, Σ w at initial states, Σ wcρ, Σ wcρ where an episode ended, Σ wcρ · value.
-
-    w is how often a transition counts, and `value` is the reward unless told otherwise.
-    """
-    sums = np.zeros(5)
-    for sample in experience.samples():
-        weights = sample.weight * ratio.at(sample.x_tm1) * sample.rho_tm1
-        sums += (
-            sample.weight.sum(),
-            float(sample.weight @ sample.is_initial_tm1),
-            weights.sum(),
-            float(weights @ sample.terminated_t),
-            float(weights @ value(sample)),
-        )
-    count, starts, mass, ended, total = sums.tolist()
-    return count, starts, mass, ended, total

@@ -14,7 +14,7 @@ import numpy as np
 from covshift.errors import InputError
 from covshift.estimation.critic import fit_critic
 from covshift.estimation.dice import dual_dice, gen_dice, gradient_dice, minimax_weights
-from covshift.estimation.estimand import Estimand, Objective, weighted_totals
+from covshift.estimation.estimand import Estimand, Objective
 from covshift.estimation.experience import Experience, Sample
 from covshift.estimation.importance import (
     from_starts,
@@ -24,6 +24,7 @@ from covshift.estimation.importance import (
     weighted,
     weighted_per_decision,
 )
+from covshift.estimation.problem import RatioFunction
 from covshift.validation import Vector
 
 Estimate: TypeAlias = Callable[[Experience, Estimand], float]
@@ -51,7 +52,7 @@ def marginalized(experience: Experience, estimand: Estimand) -> float:
     Average: 1/N Σ c(s)ρ r over the N transitions. Discounted: 1/N₀ Σ c(s)ρ r, where c is the ratio of the
     discounted visits Σ γⁱ(P_πᵀ)ⁱ d₀ to the visits per initial state, of which the data hold N₀.
     """
-    count, starts, _, _, total = weighted_totals(experience, estimand.ratio(experience))
+    count, starts, _, _, total = _weighted_totals(experience, estimand.ratio(experience))
     return total / (count if estimand.is_average else starts)
 
 
@@ -61,7 +62,7 @@ def self_normalized(experience: Experience, estimand: Estimand) -> float:
     Average: Σ cρ r / Σ cρ. Discounted: Σ cρ r / [(1 - γ) Σ cρ + γ Σ_ended cρ], since the mass that leaves by
     discounting or by an episode's end is the mass that started, 1 per initial state.
     """
-    _, _, mass, ended, total = weighted_totals(experience, estimand.ratio(experience))
+    _, _, mass, ended, total = _weighted_totals(experience, estimand.ratio(experience))
     return total / _expected_mass(estimand, mass, ended)
 
 
@@ -79,7 +80,7 @@ def doubly_robust(experience: Experience, estimand: Estimand) -> float:
         return np.asarray(sample.r_t - critic.gain + discount * v_t - q_tm1)
 
     ratio = estimand.ratio(experience)
-    _, _, mass, ended, total = weighted_totals(experience, ratio, error)
+    _, _, mass, ended, total = _weighted_totals(experience, ratio, error)
     return critic.value + total / _expected_mass(estimand, mass, ended)
 
 
@@ -133,6 +134,29 @@ def find_estimator(name: str, estimand: Estimand) -> Estimator:
     if estimand.objective not in found.objectives:
         raise InputError(f"{name} answers for the {' and '.join(found.objectives)} value only")
     return found
+
+
+def _weighted_totals(
+    experience: Experience,
+    ratio: RatioFunction,
+    value: Callable[[Sample], Vector] = lambda sample: sample.r_t,
+) -> tuple[float, float, float, float, float]:
+    """Sums over transitions: Σ w, Σ w at initial states, Σ wcρ, Σ wcρ where an episode ended, Σ wcρ · value.
+
+    w is how often a transition counts, and `value` is the reward unless told otherwise.
+    """
+    sums = np.zeros(5)
+    for sample in experience.samples():
+        weights = sample.weight * ratio.at(sample.x_tm1) * sample.rho_tm1
+        sums += (
+            sample.weight.sum(),
+            float(sample.weight @ sample.is_initial_tm1),
+            weights.sum(),
+            float(weights @ sample.terminated_t),
+            float(weights @ value(sample)),
+        )
+    count, starts, mass, ended, total = sums.tolist()
+    return count, starts, mass, ended, total
 
 
 def _expected_mass(estimand: Estimand, mass: float, ended: float) -> float:

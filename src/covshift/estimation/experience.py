@@ -1,4 +1,4 @@
-"""Data, target policy and features together: what every estimator sums over."""
+"""Data, target policy and features together, in the form that every estimator sums over."""
 
 from __future__ import annotations
 
@@ -19,7 +19,12 @@ from covshift.estimation.policies import PolicyLike, as_policy
 from covshift.rules import importance_ratio
 from covshift.validation import Dense, Vector
 
-Semantics: TypeAlias = Literal["continuing", "visits", "restart"]
+EpisodeSemantics: TypeAlias = Literal["continuing", "visits", "restart"]
+"""How episodes count in d_π and d_μ.
+
+`continuing`: there are none, and both are stationary distributions. `visits`: they count the visits to a state
+per episode. `restart`: where an episode ends the next one starts, and both are stationary distributions again.
+"""
 
 _KEPT_NUMBERS = 30_000_000
 """The most numbers of prepared samples to keep in memory; larger data are prepared again in each pass."""
@@ -84,7 +89,7 @@ class Experience:
         features: FeaturesLike = None,
         behavior: BehaviorLike = None,
     ) -> Experience:
-        """Prepares what a user gives, and checks that π takes some of the logged actions."""
+        """Prepares a user's data and policy, and checks that π takes some of the logged actions."""
         given = as_logs(data)
         made = as_features(features, given)
         logs, calibration = with_behavior(given, made, behavior)
@@ -133,7 +138,7 @@ class Experience:
         weights = None if self.weights is None else self.weights[trajectories]
         return replace(self, logs=self.logs[trajectories], weights=weights, _kept=[])
 
-    def resolve(self, semantics: Semantics | None) -> Semantics:
+    def resolve(self, semantics: EpisodeSemantics | None) -> EpisodeSemantics:
         """The semantics asked for, checked; by default `visits` if an episode terminated, else `continuing`."""
         if semantics is None:
             return "visits" if self.logs.has_episodes else "continuing"
@@ -153,7 +158,7 @@ class Experience:
     def _prepare(self, rows: NDArray[np.int64]) -> Sample:
         logs = self.logs
         s_tm1, s_t, ended = logs.states(rows), logs.next_states(rows), logs.terminated[rows]
-        # The policy and the features never see what stands in place of a state after an episode's end.
+        # After an episode's end there is no state; the policy and the features see the one before instead.
         s_t = np.where(ended.reshape(-1, *[1] * (s_t.ndim - 1)), s_tm1, s_t)
         a_tm1 = logs.action[rows].astype(np.int64)
         pi_tm1 = self.policy.probabilities(s_tm1)

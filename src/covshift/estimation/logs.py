@@ -25,7 +25,7 @@ _COLUMNS = ("action", "mu", "reward", "terminated", "truncated", "is_initial", "
 
 
 class Trajectory(NamedTuple):
-    """One trajectory of T steps: what `from_trajectories` takes, and what `Logs` holds.
+    """One trajectory of T steps, an element of `Logs` and an input of `from_trajectories`.
 
     Attributes:
         states: T + 1 states; T are enough if the episode terminated.
@@ -59,7 +59,7 @@ class Logs:
     `num_transitions` and the columns below count transitions. The columns are in memory; states are looked up
     when `states` or `next_states` asks for them.
 
-    Make it with `as_logs` or one of the functions it names, which check what they are given.
+    Make it with `as_logs` or one of the functions it names, which check their inputs.
 
     Args:
         read_states: looks up the states before transitions.

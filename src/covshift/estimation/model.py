@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from covshift.errors import InputError
-from covshift.estimation.experience import Experience, Semantics
+from covshift.estimation.experience import EpisodeSemantics, Experience
 from covshift.theory.chain import MarkovChain
 from covshift.theory.ratios import c_star
 from covshift.validation import Dense, Vector
@@ -143,14 +143,16 @@ class EmpiricalModel:
         """r̂_π, the mean reward of π in each state."""
         return np.asarray((self.pi * self.reward).sum(axis=1))
 
-    def chain(self, semantics: Semantics, discount: float = 1.0) -> MarkovChain:
+    def chain(self, semantics: EpisodeSemantics, discount: float = 1.0) -> MarkovChain:
         """P̂_π as a chain of `theory`; an episode continues with probability `discount` at every step."""
         if semantics == "continuing":
             return MarkovChain(self._stochastic())
         chain = MarkovChain(sp.csr_array(discount * self.p_pi), self.d_0)
         return chain.restart() if semantics == "restart" else chain
 
-    def ratio(self, semantics: Semantics, ratio_discount: float, discount: float = 1.0) -> Vector:
+    def ratio(
+        self, semantics: EpisodeSemantics, ratio_discount: float, discount: float = 1.0
+    ) -> Vector:
         """The exact ratio d̂_π/d̂_μ of this model, by `theory.c_star`.
 
         Raises:

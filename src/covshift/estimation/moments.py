@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.sparse.linalg import splu
 
 from covshift.errors import InputError
-from covshift.estimation.experience import Experience, Sample, Semantics
+from covshift.estimation.experience import EpisodeSemantics, Experience, Sample
 from covshift.estimation.model import EmpiricalModel
 from covshift.theory.chain import as_dense
 from covshift.validation import Matrix, Vector
@@ -72,7 +72,7 @@ class RatioMoments:
         return cls(float(sums[0]), float(sums[1]), *sums[2:])
 
     def equation(
-        self, semantics: Semantics, ratio_discount: float, discount: float = 1.0
+        self, semantics: EpisodeSemantics, ratio_discount: float, discount: float = 1.0
     ) -> tuple[Matrix, Vector]:
         """The k × k system of the fixed point, divided by the number of transitions.
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from covshift.errors import InputError
-from covshift.estimation.experience import Experience, Semantics
+from covshift.estimation.experience import EpisodeSemantics, Experience
 from covshift.validation import Dense, Vector, check_discount
 
 
@@ -114,7 +114,7 @@ class RatioProblem:
 
     experience: Experience
     ratio_discount: float
-    semantics: Semantics
+    semantics: EpisodeSemantics
     discount: float = 1.0
 
     def __post_init__(self) -> None:
@@ -141,4 +141,4 @@ FUNCTIONS: dict[str, Callable[..., RatioFunction]] = {
     LinearRatioFunction.kind: LinearRatioFunction,
     NeuralRatio.kind: NeuralRatio,
 }
-"""What a saved ratio is made with again, by its kind."""
+"""Classes of ratio functions by the kind they are saved under, for `RatioEstimate.load`."""

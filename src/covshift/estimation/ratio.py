@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from covshift.errors import InputError
 from covshift.estimation.behavior import BehaviorLike, Calibration
 from covshift.estimation.diagnostics import Diagnostics, diagnose, projected_residual
-from covshift.estimation.experience import Experience, Semantics
+from covshift.estimation.experience import EpisodeSemantics, Experience
 from covshift.estimation.features import Features, FeaturesLike, load_features, save_features
 from covshift.estimation.fitting import fit_ratio
 from covshift.estimation.inputs import Data, as_logs
@@ -27,6 +27,7 @@ from covshift.validation import Vector
 
 FORMAT_VERSION = 1
 SPEC, ARRAYS = "estimate.json", "estimate.npz"
+_SETTINGS = ("method", "ratio_discount", "semantics", "discount")
 
 
 @final
@@ -48,7 +49,7 @@ class RatioEstimate:
 
     method: str
     ratio_discount: float
-    semantics: Semantics
+    semantics: EpisodeSemantics
     discount: float
     features: Features
     function: RatioFunction
@@ -73,18 +74,15 @@ class RatioEstimate:
         """Writes `estimate.json` and `estimate.npz` into a folder, for `load` to read."""
         path = Path(folder)
         path.mkdir(parents=True, exist_ok=True)
-        kind, arrays = save_features(self.features)
+        kind, made_of = save_features(self.features)
         spec = {
             "format_version": FORMAT_VERSION,
-            "method": self.method,
-            "ratio_discount": self.ratio_discount,
-            "semantics": self.semantics,
-            "discount": self.discount,
+            **{name: getattr(self, name) for name in _SETTINGS},
             "features": kind,
             "function": self.function.kind,
             "diagnostics": self.diagnostics.record(),
         }
-        arrays = {f"features.{name}": v for name, v in arrays.items()}
+        arrays = {f"features.{name}": v for name, v in made_of.items()}
         arrays |= {f"function.{name}": v for name, v in self.function.arrays().items()}
         arrays["sample"] = self.sample
         with whole_file(path / ARRAYS) as partial, partial.open("wb") as file:
@@ -112,14 +110,11 @@ class RatioEstimate:
         if spec["function"] not in FUNCTIONS:
             raise InputError(f"a ratio of the kind '{spec['function']}' is not known")
         return cls(
-            spec["method"],
-            spec["ratio_discount"],
-            spec["semantics"],
-            spec["discount"],
-            load_features(spec["features"], _under("features", arrays), features),
-            FUNCTIONS[spec["function"]](**_under("function", arrays)),
-            Diagnostics.of_record(spec["diagnostics"]),
-            arrays["sample"],
+            **{name: spec[name] for name in _SETTINGS},
+            features=load_features(spec["features"], _under("features", arrays), features),
+            function=FUNCTIONS[spec["function"]](**_under("function", arrays)),
+            diagnostics=Diagnostics.of_record(spec["diagnostics"]),
+            sample=arrays["sample"],
         )
 
     def plot(self) -> Figure:
@@ -146,7 +141,7 @@ def estimate_ratio(
     *,
     ratio_discount: float,
     method: str | None = None,
-    semantics: Semantics | None = None,
+    semantics: EpisodeSemantics | None = None,
     discount: float = 1.0,
     features: FeaturesLike = None,
     behavior: BehaviorLike = None,
@@ -216,7 +211,7 @@ def _held_out_residual(
         test = replace(problem, experience=problem.experience.select(tested))
         return projected_residual(test, fit_ratio(rest, method, **options))
     except InputError:
-        # A part of the data may not determine what the whole does.
+        # A part of the data may not determine a ratio although the whole does.
         return float("nan")
 
 
