@@ -21,14 +21,16 @@ class Info:
 
     def run(self) -> None:
         """Prints the summary."""
+        from covshift.data import open_dataset
         from covshift.data.summary import contact_sheet, has_frames, summarize
 
-        for word, text in summarize(self.folder).items():
+        dataset = open_dataset(self.folder)
+        for word, text in summarize(dataset).items():
             print(f"{word:15} {text}")
-        if has_frames(self.folder):
+        if has_frames(dataset):
             folder = self.folder.resolve()
             path = self.sheet or folder.with_name(f"{folder.name}-frames.png")
-            print(f"{'frames':15} {contact_sheet(self.folder, path)}")
+            print(f"{'frames':15} {contact_sheet(dataset, path)}")
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ from covshift.data.manifest import (
 )
 from covshift.data.policies import parse_policy
 from covshift.data.recorder import Recorder
-from covshift.data.runner import Actor, PolicyActor, Runner, Step
+from covshift.data.runner import Runner, Step, follow
 from covshift.data.workers import JobPool, Progress, ignore_progress
 from covshift.envs import Streams, make_streams
 from covshift.errors import InputError
@@ -267,8 +267,9 @@ class Collector:
             np.random.default_rng(np.random.SeedSequence(self.request.seed, spawn_key=(index, k)))
             for k in range(self.request.envs)
         ]
-        actors: list[Actor] = [PolicyActor(policy) for policy in self.policies]
-        return Runner(self._streams, actors, generators).steps()
+        needs = any(policy.needs_observations for policy in self.policies)
+        policies = [follow(policy) for policy in self.policies]
+        return Runner(self._streams, policies, generators, needs_observations=needs).steps()
 
 
 def collect(

@@ -49,11 +49,6 @@ class Observations:
     def __len__(self) -> int:
         return self._size
 
-    @property
-    def state_shape(self) -> tuple[int, ...]:
-        """Shape of a state."""
-        return (self.stack, *self.codec.shape) if self.stack > 1 else self.codec.shape
-
     def append_shard(self, stored: Any) -> None:
         """Appends the observations of a shard, which stay in the memory-mapped file.
 
@@ -105,7 +100,7 @@ class Observations:
         """
         if self.stack == 1:
             return self.singles(rows)
-        return self._stacks(rows, ages).reshape(len(rows), *self.state_shape)
+        return self._stacks(rows, ages)
 
     def pairs(
         self,
@@ -125,14 +120,13 @@ class Observations:
         full = np.flatnonzero(follows & (first_ages >= self.stack - 1))
         oldest = self._blobs(first[full] - self.stack + 1)
         for k, blob in zip(full, oldest, strict=True):
-            older[k, 0] = self.codec.decode(blob)
+            older[k, 0] = self.codec.decode(blob).reshape(self.codec.shape)
         older[~follows] = self._stacks(first[~follows], first_ages[~follows])
-        shape = (len(first), *self.state_shape)
-        return older.reshape(shape), newer.reshape(shape)
+        return older, newer
 
     def _stacks(self, rows: NDArray[np.int64], ages: NDArray[np.int64]) -> NDArray[Any]:
-        """rows × stack × values."""
-        out = np.zeros((len(rows), self.stack, self.codec.size), self.codec.dtype)
+        """The stack of each row."""
+        out = np.zeros((len(rows), self.stack, *self.codec.shape), self.codec.dtype)
         if not len(rows):
             return out
         depth = np.minimum(ages, self.stack - 1) + 1
@@ -140,7 +134,8 @@ class Observations:
             [np.arange(row - n + 1, row + 1) for row, n in zip(rows, depth, strict=True)]
         )
         blobs, decode = iter(self._blobs(wanted)), self.codec.decode
-        for state, count in zip(out, depth.tolist(), strict=True):
+        flat = out.reshape(len(rows), self.stack, -1)
+        for state, count in zip(flat, depth.tolist(), strict=True):
             for slot in range(self.stack - count, self.stack):
                 state[slot] = decode(next(blobs))
         return out

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, Protocol, final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ _DRAWS = 512
 @final
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """What an actor says about a batch of states.
+    """What is decided in a batch of states.
 
     Attributes:
         probabilities: states × actions.
@@ -31,32 +31,13 @@ class Decision:
     notes: dict[str, NDArray[Any]] = field(default_factory=dict)
 
 
-class Actor(Protocol):
-    """What decides about actions."""
-
-    @property
-    def needs_observations(self) -> bool:
-        """Whether decisions depend on the states."""
-
-    def decide(self, states: NDArray[Any]) -> Decision:
-        """The probabilities of the actions in a batch of states, and what else there is to note of them."""
+Decide = Callable[[NDArray[Any]], Decision]
+"""Decides about the actions in a batch of states."""
 
 
-@final
-@dataclass(frozen=True)
-class PolicyActor:
-    """A policy as an actor; it notes nothing about its states."""
-
-    policy: Policy
-
-    @property
-    def needs_observations(self) -> bool:
-        """As the policy says."""
-        return self.policy.needs_observations
-
-    def decide(self, states: NDArray[Any]) -> Decision:
-        """The policy's probabilities."""
-        return Decision(self.policy.probabilities(states))
+def follow(policy: Policy) -> Decide:
+    """Decides by a policy's probabilities, and notes nothing."""
+    return lambda states: Decision(policy.probabilities(states))
 
 
 @final
@@ -68,8 +49,8 @@ class Step:
         observation: the observation in which the action was taken; for Atari games the newest frame.
         action: the action taken.
         mu: its probability.
-        policy: the number of the actor that took it.
-        notes: what the actor noted about the state.
+        policy: the number of the policy that took it.
+        notes: what the policy noted about the state.
         outcome: what the action led to.
     """
 
@@ -83,20 +64,26 @@ class Step:
 
 @final
 class Runner:
-    """Runs one actor, or several of which each episode picks one at random.
+    """Runs one policy, or several of which each episode picks one at random.
 
     Args:
         streams: the environment.
-        actors: what acts; several actors must note the same names.
-        generators: one for each stream; it seeds the stream, picks its actors and draws its actions.
+        policies: functions that decide about actions; if there are several, they note the same names.
+        generators: one for each stream; it seeds the stream, picks its policies and draws its actions.
+        needs_observations: whether the decisions depend on the states; if not, they are made only once.
     """
 
     def __init__(
-        self, streams: Streams, actors: list[Actor], generators: list[np.random.Generator]
+        self,
+        streams: Streams,
+        policies: list[Decide],
+        generators: list[np.random.Generator],
+        *,
+        needs_observations: bool = True,
     ) -> None:
-        self._streams, self._actors, self._generators = streams, actors, generators
+        self._streams, self._policies, self._generators = streams, policies, generators
+        self._needs = needs_observations
         self._draws = np.empty((0, len(generators)))
-        self._needs = any(actor.needs_observations for actor in actors)
 
     def steps(self) -> Generator[Step]:
         """One step after the other, without end.
@@ -119,7 +106,7 @@ class Runner:
             observation = outcome.current
             policy = self._choose(policy, outcome.ended)
             states = self._stack(states, observation, outcome.ended)
-            if self._needs or len(self._actors) > 1:
+            if self._needs or len(self._policies) > 1:
                 decision = self._decide(states, policy)
                 actions = _Categorical(decision.probabilities)
             action, mu = actions.draw(self._uniform(index))
@@ -131,18 +118,18 @@ class Runner:
                 raise
 
     def _choose(self, policy: NDArray[np.int64], starts: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """The actor of each stream; where an episode starts, one is picked at random."""
-        if len(self._actors) == 1:
+        """The policy of each stream; where an episode starts, one is picked at random."""
+        if len(self._policies) == 1:
             return policy
         policy = policy.copy()
         for k in np.flatnonzero(starts):
-            policy[k] = self._generators[k].integers(len(self._actors))
+            policy[k] = self._generators[k].integers(len(self._policies))
         return policy
 
     def _stack(
         self, states: NDArray[Any] | None, observation: NDArray[Any], starts: NDArray[np.bool_]
     ) -> NDArray[Any]:
-        """What actors see: the newest frames of the episode, oldest first and zero before its first."""
+        """What policies see: the newest frames of the episode, oldest first and zero before its first."""
         depth = self._streams.frame_stack
         if depth == 1 or not self._needs:
             return observation
@@ -154,9 +141,9 @@ class Runner:
         return states
 
     def _decide(self, states: NDArray[Any], policy: NDArray[np.int64]) -> Decision:
-        if len(self._actors) == 1:
-            return self._actors[0].decide(states)
-        every, streams = [actor.decide(states) for actor in self._actors], np.arange(len(policy))
+        if len(self._policies) == 1:
+            return self._policies[0](states)
+        every, streams = [decide(states) for decide in self._policies], np.arange(len(policy))
         return Decision(
             np.stack([decision.probabilities for decision in every])[policy, streams],
             {

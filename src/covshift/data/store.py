@@ -31,6 +31,7 @@ class Store:
         num_actions: number of actions of the environment.
 
     Attributes:
+        state_shape: shape of a state: of a stack of frames, or of an observation.
         columns: an array over all rows for each column; a view of the rows so far, like the next two.
         is_transition: which rows have an action.
         is_state: which rows are states to act in: all except the terminal ones.
@@ -41,7 +42,8 @@ class Store:
     is_state: NDArray[np.bool_]
 
     def __init__(self, codec: FrameCodec, stack: int, num_actions: int) -> None:
-        self.num_actions = num_actions
+        self.codec, self.stack, self.num_actions = codec, stack, num_actions
+        self.state_shape = (stack, *codec.shape) if stack > 1 else codec.shape
         self._observations = Observations(codec, stack)
         self._columns = {
             name: GrowingArray(kind.to_pandas_dtype()) for name, kind in COLUMNS.items()
@@ -97,21 +99,6 @@ class Store:
 
     def __len__(self) -> int:
         return len(self.is_state)
-
-    @property
-    def codec(self) -> FrameCodec:
-        """The codec of the observations."""
-        return self._observations.codec
-
-    @property
-    def stack(self) -> int:
-        """How many of the newest observations make a state."""
-        return self._observations.stack
-
-    @property
-    def state_shape(self) -> tuple[int, ...]:
-        """Shape of a state: of a stack of frames, or of an observation."""
-        return self._observations.state_shape
 
     @property
     def is_running(self) -> bool:

@@ -10,16 +10,14 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from covshift.data.dataset import open_dataset
-from covshift.data.store import Store
+from covshift.data.dataset import Dataset
 
 
-def summarize(folder: Path) -> dict[str, str]:
+def summarize(dataset: Dataset) -> dict[str, str]:
     """What a dataset holds, as pairs of a word and a text."""
-    dataset = open_dataset(folder)
     column, manifest = dataset.store.columns, dataset.manifest
     facts, shards, totals = dataset.describe(), manifest["shards"], manifest["totals"]
-    size = sum(path.stat().st_size for path in folder.iterdir())
+    size = sum(path.stat().st_size for path in dataset.folder.iterdir())
     ends = np.flatnonzero(column["action"] < 0)
     starts = np.flatnonzero(column["is_initial"])
     sums = np.concatenate([[0.0], np.cumsum(column["reward"], dtype=np.float64)])
@@ -43,9 +41,14 @@ def summarize(folder: Path) -> dict[str, str]:
     }
 
 
-def contact_sheet(folder: Path, path: Path, count: int = 24) -> Path:
+def has_frames(dataset: Dataset) -> bool:
+    """Whether the observations can be drawn as pictures."""
+    return len(dataset.store.codec.shape) >= 2
+
+
+def contact_sheet(dataset: Dataset, path: Path, count: int = 24) -> Path:
     """Draws frames spread evenly over the dataset as a PNG; observations need two or three axes."""
-    store = Store.open(folder)
+    store = dataset.store
     rows = np.flatnonzero(store.is_state)
     chosen = rows[np.linspace(0, len(rows) - 1, count).astype(int)]
     figure = Figure(figsize=(9, 1.65 * -(-count // 6)), layout="constrained")
@@ -59,11 +62,6 @@ def contact_sheet(folder: Path, path: Path, count: int = 24) -> Path:
     with mpl.rc_context({"savefig.dpi": 130}):
         figure.savefig(path)
     return path
-
-
-def has_frames(folder: Path) -> bool:
-    """Whether the observations can be drawn as pictures."""
-    return len(open_dataset(folder).store.codec.shape) >= 2
 
 
 def _as_image(frame: NDArray[Any]) -> NDArray[Any]:

@@ -63,12 +63,13 @@ class JobPool:
             for later in range(len(self._futures), min(number + self._ahead + 1, self._count)):
                 self._futures.append(self._pool.submit(_run, self._job, later))
             future = self._futures[number]
-            while not future.done():
+            while True:
                 wait([future], timeout=0.2)
                 done = sum(self._done)
                 self._progress(done - self._reported)
                 self._reported = done
-            return future.result()
+                if future.done():
+                    return future.result()
         except BrokenProcessPool as error:
             raise InputError(
                 "a worker process was killed; run the same command again to continue"

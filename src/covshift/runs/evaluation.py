@@ -45,8 +45,6 @@ class AgentPolicy:
         ratio_network: network whose ratio is noted; by default the same.
     """
 
-    needs_observations = True
-
     def __init__(
         self,
         network: AgentNetwork,
@@ -135,6 +133,6 @@ def run_steps(
 ) -> Generator[Step]:
     """Steps of a policy without end; their notes hold the `value` and the `ratio` of each state."""
     with closing(make_streams(env, options, num_streams)) as streams:
-        runner = Runner(streams, [policy], list(generator.spawn(num_streams)))
+        runner = Runner(streams, [policy.decide], list(generator.spawn(num_streams)))
         with closing(runner.steps()) as steps:
             yield from steps

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from covshift.config.environment import EnvOptions
 from covshift.data.policies import Function
-from covshift.data.runner import PolicyActor, Runner
+from covshift.data.runner import Runner, follow
 from covshift.envs import make_streams
 from covshift.estimation import Logs, Trajectory, from_trajectories
 from covshift.validation import Dense
@@ -91,7 +91,7 @@ class GameDomain:
         num_streams = 16
         streams = make_streams(self.env, EnvOptions(episode_cap=self.horizon), num_streams)
         law = Function(self.title, policy, streams.num_actions)
-        runner = Runner(streams, [PolicyActor(law)], list(rng.spawn(num_streams)))
+        runner = Runner(streams, [follow(law)], list(rng.spawn(num_streams)))
         rows: list[list[tuple[Any, ...]]] = [[] for _ in range(num_streams)]
         steps, ends = np.zeros(num_streams), np.zeros(num_streams)
         for acted in runner.steps():
