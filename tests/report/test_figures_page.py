@@ -378,8 +378,8 @@ def changed(figure: Any, path: str, value: Any) -> Any:
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        ("claim", KeyError, "the content lacks the key 'claim'"),
-        ("clam", "x", "the content has the unknown key 'clam'; did you mean 'claim'?"),
+        ("claim", KeyError, "the file lacks the key 'claim'"),
+        ("clam", "x", "the file has the unknown key 'clam'; did you mean 'claim'?"),
         (
             "verdict",
             "maybe",
@@ -431,7 +431,7 @@ def test_a_figure_that_breaks_the_contract_is_refused(
 
 def test_a_file_that_is_not_a_json_object_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "figure.json"
-    for text, message in (("{", "not valid JSON"), ("[]", "the content must be an object")):
+    for text, message in (("{", "not valid JSON"), ("[]", "the file must be an object")):
         file.write_text(text)
         with pytest.raises(InputError, match=message):
             read_figure(file)
