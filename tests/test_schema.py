@@ -33,6 +33,8 @@ class Tree:
     leaf: Leaf = field(default_factory=Leaf)
     leaves: list[Leaf] = field(default_factory=list)
     limit: float | None = None
+    named: dict[str, Leaf] = field(default_factory=dict)
+    maybe: Leaf | None = None
 
 
 def test_a_file_becomes_a_tree_of_dataclasses(tmp_path: Path) -> None:
@@ -44,7 +46,7 @@ def test_a_file_becomes_a_tree_of_dataclasses(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ({}, "the content lacks the key 'name'"),
+        ({}, "the file lacks the key 'name'"),
         ({"name": 3}, "name must be a valid string, but it is 3"),
         ({"name": "x", "leaf": 3}, "leaf must be an object, but it is 3"),
         (
@@ -67,9 +69,11 @@ def test_a_file_becomes_a_tree_of_dataclasses(tmp_path: Path) -> None:
             {"name": "x", "leaves": [{"other": 1}]},
             "leaves[0] has the unknown key 'other'; it may have steps, rate, kind, names",
         ),
+        ({"name": "x", "named": {"k": {"other": 1}}}, "named.k has the unknown key 'other'"),
+        ({"name": "x", "maybe": {"other": 1}}, "maybe has the unknown key 'other'"),
         ({"name": "x", "leaf": {"steps": 0}}, "leaf: steps must be at least 1, but it is 0"),
         ({"name": "x", "leaf": {"steps": 10**30}}, "10000000000000000000… is too large a number"),
-        (None, "the content must be an object, but it is null"),
+        (None, "the file must hold an object, but it is null"),
     ],
 )
 def test_content_that_does_not_fit_is_refused_in_one_sentence(

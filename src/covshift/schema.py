@@ -44,7 +44,7 @@ def read_json(path: Path, kind: type[T]) -> T:
     except ValidationError as wrong:
         raise InputError(f"{path}: {_sentence(wrong.errors()[0], kind)}") from None
     if value is None:
-        raise InputError(f"{path}: the content must be an object, but it is null")
+        raise InputError(f"{path}: the file must hold an object, but it is null")
     json.loads(text, parse_int=lambda digits: _check_size(digits, path))
     return value
 
@@ -74,8 +74,9 @@ def _sentence(error: Any, kind: Any) -> str:
         case "extra_forbidden" | "unexpected_keyword_argument":
             known = _known_keys(kind, parents)
             near = difflib.get_close_matches(str(last), known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"it may have {', '.join(known)}"
-            return f"{_path(parents)} has the unknown key {last!r}; {hint}"
+            hint = f"; it may have {', '.join(known)}" if known else ""
+            hint = f"; did you mean {near[0]!r}?" if near else hint
+            return f"{_path(parents)} has the unknown key {last!r}{hint}"
         case "value_error":
             where = f"{_path(error['loc'])}: " if error["loc"] else ""
             return f"{where}{error['ctx']['error']}"
@@ -88,10 +89,14 @@ def _sentence(error: Any, kind: Any) -> str:
 def _path(location: Any) -> str:
     """The path of a key, such as `panels[0].title`."""
     steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in location)
-    return "".join(steps).lstrip(".") or "the content"
+    return "".join(steps).lstrip(".") or "the file"
 
 
 def _known_keys(kind: Any, location: Any) -> list[str]:
-    for step in location:
-        kind = get_type_hints(kind)[step] if isinstance(step, str) else get_args(kind)[0]
-    return list(get_type_hints(kind))
+    """The keys of the object at a location; none where it lies inside of a dict or a union."""
+    try:
+        for step in location:
+            kind = get_type_hints(kind)[step] if isinstance(step, str) else get_args(kind)[0]
+        return list(get_type_hints(kind))
+    except (KeyError, TypeError):
+        return []

@@ -38,6 +38,6 @@ def test_bad_figure_is_one_sentence(
     with pytest.raises(SystemExit) as stop:
         main(["report", str(tmp_path), "--out", str(tmp_path / "page.html")])
     assert stop.value.code == 2
-    said = f"covshift: {tmp_path / 'figure.json'}: the figure lacks the key 'rule'\n"
+    said = f"covshift: {tmp_path / 'figure.json'}: the file lacks the key 'rule'\n"
     assert capsys.readouterr().err == said
     assert not (tmp_path / "page.html").exists()

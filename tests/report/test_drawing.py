@@ -22,7 +22,7 @@ def test_the_same_figure_gives_the_same_bytes(figure: Any, tmp_path: Path, kind:
     assert drawn(figure, tmp_path / f"c.{kind}") != first
 
 
-def test_runs_that_diverge_hide_nothing(figure: Any, tmp_path: Path) -> None:
+def test_values_that_explode_get_a_logarithmic_axis(figure: Any, tmp_path: Path) -> None:
     panel = figure["panels"][0]
     before = drawn(figure, tmp_path / "a.svg").decode()
     panel["lines"] = [{"label": "far", "y": 1e6}]

@@ -6,11 +6,12 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from covshift.errors import InputError
 from covshift.records import RunFolder
-from covshift.report.charts import draw_curves, draw_histogram
+from covshift.report.charts import draw_curves, draw_histogram, say
 from covshift.report.figure_file import read_figure
 from covshift.report.figures_page import find_sources, render_report, write_report
 
@@ -57,7 +58,7 @@ def text_of(page: str) -> str:
     return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", page))
 
 
-def test_page_has_every_part_in_order(figure: Any, tmp_path: Path) -> None:
+def test_page_shows_every_part_in_order(figure: Any, tmp_path: Path) -> None:
     page = render_report([figure])
     outline = Outline(page)
     assert [heading.strip() for heading in outline.headings] == [
@@ -116,7 +117,7 @@ def test_page_loads_nothing_and_escapes_everything(figure: Any) -> None:
     assert "default-src 'none'" in page
 
 
-def test_verdicts_are_told_apart(figure: Any) -> None:
+def test_each_verdict_has_its_own_mark(figure: Any) -> None:
     for verdict, shown in (
         ("holds", '<span class="holds">✓ holds</span>'),
         ("does not hold", '<span class="fails">✗ does not hold</span>'),
@@ -127,7 +128,7 @@ def test_verdicts_are_told_apart(figure: Any) -> None:
         assert len(re.findall(r'<span class="(holds|fails|unsure)">[✓✗?]', page)) == 2
 
 
-def test_broken_invariants_are_one_row_a_run(figure: Any) -> None:
+def test_broken_invariants_are_one_row_per_run_and_kind(figure: Any) -> None:
     outline = Outline(render_report([figure]))
     rows = [row for row in outline.cells if row[1:2] in (["violated"], ["unordered"])]
     assert rows == [
@@ -151,7 +152,7 @@ def test_broken_invariants_are_one_row_a_run(figure: Any) -> None:
     assert "There is nothing to check" in text_of(render_report([figure | {"invariants": []}]))
 
 
-def test_empty_lists_leave_a_whole_page(figure: Any) -> None:
+def test_a_figure_with_empty_lists_is_shown(figure: Any) -> None:
     names = ("panels", "histograms", "galleries", "invariants", "differences")
     bare = figure | {name: [] for name in names} | {"table": {"columns": [], "rows": []}}
     bare |= {"alias": None, "hashes": {}}
@@ -207,15 +208,28 @@ def test_curves_end_with_a_cross_where_a_run_diverged(figure: Any) -> None:
     assert [entry["label"] for entry in chart.legend] == ["plain", "corrected", "random policy"]
 
 
-def test_the_script_finds_the_pixels_of_a_curve(figure: Any) -> None:
+def test_the_script_knows_the_pixels_and_numbers_of_a_curve(figure: Any) -> None:
     chart = draw_curves(figure["panels"][0], ["plain", "corrected"])
-    for axis, at in (("x", 0), ("y", 1)):
-        data = chart.data[axis]
-        scale = (data["end"] - data["start"]) / (data["high"] - data["low"])
-        values = chart.data["arms"][0]["x" if axis == "x" else "middle"]
-        expected = [data["start"] + scale * (value - data["low"]) for value in values]
-        drawn = [point[at] for point in points(chart.svg, "middle")[0]]
-        assert drawn == pytest.approx(expected, abs=0.15)
+    for curve, drawn in zip(chart.curves, points(chart.svg, "middle"), strict=True):
+        assert np.ravel(curve["points"]) == pytest.approx(np.ravel(drawn), abs=0.11)
+    arm = figure["panels"][0]["arms"][1]
+    assert chart.curves[1]["texts"][8] == [
+        "updates: 40,000",
+        f"interquartile mean: {say(arm['middle'][8])} (2 of 3 runs)",
+        f"interval: {say(arm['low'][8])} to {say(arm['high'][8])}",
+    ]
+    values = [say(run["y"][8]) if len(run["y"]) > 8 else "diverged" for run in arm["runs"]]
+    assert chart.curves[1]["runs"][8] == [f"seed {k}: {value}" for k, value in enumerate(values)]
+    # A run that has not been measured there, but did not diverge either; and runs that share a seed.
+    arm["runs"][2] |= {"x": arm["runs"][2]["x"][:5], "y": arm["runs"][2]["y"][:5]}
+    arm["runs"][0]["config"]["seed"] = 1
+    chart = draw_curves(figure["panels"][0], ["plain", "corrected"])
+    assert chart.curves[1]["texts"][8][2] == "one run has no interval"
+    assert chart.curves[1]["runs"][8] == [
+        f"corrected-seed0: {values[0]}",
+        "corrected-seed1: diverged",
+        "corrected-seed2: no value",
+    ]
 
 
 def test_an_arm_with_one_point_is_drawn_as_a_dot(figure: Any) -> None:
@@ -238,7 +252,7 @@ def test_an_arm_has_one_color_in_all_panels(figure: Any) -> None:
     data = [
         json.loads(part) for part in re.findall(r'json">(.*?)</script>', render_report([figure]))
     ]
-    colors = [{arm["label"]: arm["color"] for arm in chart["arms"]} for chart in data[:2]]
+    colors = [{curve["label"]: curve["color"] for curve in chart} for chart in data[:2]]
     assert colors[0]["corrected"] == colors[1]["corrected"] != colors[0]["plain"]
 
 
@@ -254,12 +268,11 @@ def test_values_that_explode_get_a_logarithmic_axis(figure: Any) -> None:
     arm = panel["arms"][0] | {"x": [0, 1, 2], "runs": []}
     panel["arms"] = [arm | {name: [0.1, 10.0, 1000.0] for name in ("middle", "low", "high")}]
     chart = draw_curves(panel, ["plain"])
-    assert chart.data["y"]["log"]
     assert "score (logarithmic)" in chart.svg
     heights = [y for _, y in points(chart.svg, "middle")[0]]
     assert heights[0] - heights[1] == pytest.approx(heights[1] - heights[2], abs=0.2)
     panel["arms"] = [arm | {name: [-0.1, 10.0, 1000.0] for name in ("middle", "low", "high")}]
-    assert not draw_curves(panel, ["plain"]).data["y"]["log"]
+    assert "logarithmic" not in draw_curves(panel, ["plain"]).svg
 
 
 def bars(counts: list[float]) -> list[tuple[float, float]]:
@@ -284,11 +297,11 @@ def test_histogram_bars_are_as_high_as_their_counts() -> None:
     assert heights[0] / heights[2] == pytest.approx(math.log(2000) / math.log(2), rel=0.02)
 
 
-def test_same_input_same_page(figure: Any) -> None:
+def test_the_same_input_gives_the_same_page(figure: Any) -> None:
     assert render_report([figure]) == render_report([json.loads(json.dumps(figure))])
 
 
-def test_plain_runs_get_their_own_section(
+def test_runs_without_a_figure_get_their_own_section(
     figure: Any, new_run: Callable[..., RunFolder], tmp_path: Path
 ) -> None:
     runs = [new_run(tmp_path / f"r{seed}", seed=seed, diverged=seed == 1) for seed in range(3)]
@@ -304,18 +317,18 @@ def test_plain_runs_get_their_own_section(
     assert rows[1][4:] == ["divergedthe loss is not finite", "150 of 300", "1.5"]
     assert rows[2][4:] == ["finished", "300 of 300", "3.5"]
     assert rows[4][1:3] == ["unordered", "3 of 3"]
-    data = [json.loads(part) for part in re.findall(r'json">(.*?)</script>', page)][2:]
-    assert [chart["y"]["label"] for chart in data] == [
-        "score",
-        "mean c over the data",
-        "mean c in episodes of π",
-    ]
-    arm = data[0]["arms"][0]
+    labels = re.findall(r'aria-label="MinAtar/Breakout-v1: (.*?) against updates', page)
+    assert labels == ["score", "score", "mean c over the data", "mean c in episodes of π"]
+    charts = [json.loads(part) for part in re.findall(r'json">(.*?)</script>', page)]
+    texts, values = charts[2][0]["texts"], charts[2][0]["runs"]
     # Seeds 0, 1 and 2 score 0, 1, 2 at first; from 200 updates on seed 1 is missing.
-    assert arm["x"] == [0, 100, 200, 300]
-    assert arm["middle"] == [1.0, 1.5, 2.0, 2.5]
-    assert arm["low"][2:] == [1.0, 1.5]
-    assert [len(run["x"]) for run in arm["runs"]] == [4, 2, 4]
+    assert [text[0] for text in texts] == [f"updates: {x}" for x in (0, 100, 200, 300)]
+    assert [text[1] for text in texts] == [
+        f"interquartile mean: {text} runs)"
+        for text in ("1 (3 of 3", "1.5 (3 of 3", "2 (2 of 3", "2.5 (2 of 3")
+    ]
+    assert [text[2] for text in texts[2:]] == ["interval: 1 to 3", "interval: 1.5 to 3.5"]
+    assert values[3] == ["seed 0: 1.5", "seed 1: diverged", "seed 2: 3.5"]
 
 
 def test_sources_are_found_once_and_shared_runs_belong_to_their_figure(
@@ -365,8 +378,8 @@ def changed(figure: Any, path: str, value: Any) -> Any:
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        ("claim", KeyError, "the content lacks the key 'claim'"),
-        ("clam", "x", "the content has the unknown key 'clam'; did you mean 'claim'?"),
+        ("claim", KeyError, "the file lacks the key 'claim'"),
+        ("clam", "x", "the file has the unknown key 'clam'; did you mean 'claim'?"),
         (
             "verdict",
             "maybe",
@@ -416,9 +429,9 @@ def test_a_figure_that_breaks_the_contract_is_refused(
     assert "\n" not in said
 
 
-def test_a_file_that_is_no_json_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_json_object_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "figure.json"
-    for text, message in (("{", "not valid JSON"), ("[]", "the content must be an object")):
+    for text, message in (("{", "not valid JSON"), ("[]", "the file must be an object")):
         file.write_text(text)
         with pytest.raises(InputError, match=message):
             read_figure(file)

@@ -29,7 +29,7 @@ def test_off_a_terminal_a_line_is_printed_every_ten_seconds() -> None:
     ]
 
 
-def test_rates_are_those_since_the_line_before() -> None:
+def test_a_rate_is_that_since_the_last_line() -> None:
     text, clock = io.StringIO(), Clock()
     with counter(Console(file=text, width=200), "steps", 1000, clock) as advance:
         advance(500)  # Found finished, at once.
@@ -44,7 +44,7 @@ def test_rates_are_those_since_the_line_before() -> None:
     assert lines[2] == "steps: 600 of 1,000, 0.0/s, unknown time left"
 
 
-def test_a_bar_ends_full() -> None:
+def test_a_finished_bar_is_full() -> None:
     text = io.StringIO()
     console = Console(file=text, force_terminal=True, width=120)
     assert list(track(console, "steps", range(7), 7)) == list(range(7))

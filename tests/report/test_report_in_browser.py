@@ -182,23 +182,20 @@ CURVES, BARS = "#figure-1 .charts:nth-of-type(2)", "#figure-1 .charts:nth-of-typ
 TIP = f"document.querySelector('{CURVES} .tip')"
 
 
-def place_of(browser: Browser, arm: int, update: float) -> tuple[float, float]:
-    """Where the middle of an arm is on the screen, from the chart's own numbers."""
+def pixel_of(browser: Browser, arm: int, update: int) -> tuple[float, float]:
+    """Where a point of an arm's curve is on the screen, from the chart's own numbers."""
     box = browser.box(f"{CURVES} svg.chart")
-    data = browser.evaluate(f"JSON.parse(document.querySelector('{CURVES} script').textContent)")
-    shown = data["arms"][arm]
-    k = shown["x"].index(update)
-    pixels = [
-        axis["start"]
-        + (value - axis["low"]) / (axis["high"] - axis["low"]) * (axis["end"] - axis["start"])
-        for axis, value in ((data["x"], update), (data["y"], shown["middle"][k]))
-    ]
+    curves = browser.evaluate(f"JSON.parse(document.querySelector('{CURVES} script').textContent)")
+    k = [texts[0] for texts in curves[arm]["texts"]].index(f"updates: {update:,}")
+    x, y = curves[arm]["points"][k]
     scale = box["width"] / 440
-    return box["x"] + pixels[0] * scale, box["y"] + pixels[1] * scale
+    return box["x"] + x * scale, box["y"] + y * scale
 
 
 @pytest.mark.parametrize("width", [1200, 390])
-def test_opens_without_complaint_and_fits(browser: Browser, page: Path, width: int) -> None:
+def test_page_opens_without_errors_and_fits_the_width(
+    browser: Browser, page: Path, width: int
+) -> None:
     browser.open(page, width)
     assert browser.complaints() == []
     assert browser.evaluate("document.documentElement.scrollWidth") <= width
@@ -218,10 +215,10 @@ def test_opens_without_complaint_and_fits(browser: Browser, page: Path, width: i
     assert browser.screenshot().startswith(b"\x89PNG")
 
 
-def test_hover_reads_the_curve(browser: Browser, page: Path, figure: Any) -> None:
+def test_hovering_shows_the_numbers_of_a_curve(browser: Browser, page: Path, figure: Any) -> None:
     browser.open(page, 1200)
     assert browser.evaluate(f"{TIP}.hidden")
-    browser.mouse("mouseMoved", *place_of(browser, 1, 15_000))
+    browser.mouse("mouseMoved", *pixel_of(browser, 1, 15_000))
     assert not browser.evaluate(f"{TIP}.hidden")
     told = browser.evaluate(f"{TIP}.innerText").split("\n")
     arm = figure["panels"][0]["arms"][1]
@@ -231,9 +228,9 @@ def test_hover_reads_the_curve(browser: Browser, page: Path, figure: Any) -> Non
     assert told[2] == f"interquartile mean: {middle} (3 of 3 runs)"
     assert told[3] == f"interval: {low} to {high}"
     assert told[4:] == [f"seed {k}: {say(run['y'][3])}" for k, run in enumerate(arm["runs"])]
-    browser.mouse("mouseMoved", *place_of(browser, 0, 40_000))
+    browser.mouse("mouseMoved", *pixel_of(browser, 0, 40_000))
     assert browser.evaluate(f"{TIP}.innerText").startswith("plain\nupdates: 40,000")
-    browser.mouse("mouseMoved", *place_of(browser, 1, 40_000))
+    browser.mouse("mouseMoved", *pixel_of(browser, 1, 40_000))
     told = browser.evaluate(f"{TIP}.innerText")
     assert "(2 of 3 runs)" in told
     assert "seed 1: diverged" in told
@@ -242,27 +239,27 @@ def test_hover_reads_the_curve(browser: Browser, page: Path, figure: Any) -> Non
     assert browser.complaints() == []
 
 
-def test_tooltip_stays_on_the_chart(browser: Browser, page: Path) -> None:
+def test_tooltip_stays_inside_the_chart(browser: Browser, page: Path) -> None:
     for width in (1200, 390):
         browser.open(page, width)
         for update in (0, 30_000, 60_000):
-            browser.mouse("mouseMoved", *place_of(browser, 1, update))
+            browser.mouse("mouseMoved", *pixel_of(browser, 1, update))
             tip, chart = browser.box(f"{CURVES} .tip"), browser.box(f"{CURVES} svg.chart")
             assert tip["width"] > 100
             assert tip["x"] >= chart["x"] - 1
             assert tip["x"] + tip["width"] <= chart["x"] + chart["width"] + 1
 
 
-def test_touch_reads_the_curve_and_leaves_it(browser: Browser, page: Path) -> None:
+def test_numbers_stay_after_a_touch(browser: Browser, page: Path) -> None:
     browser.open(page, 390)
-    x, y = place_of(browser, 1, 20_000)
+    x, y = pixel_of(browser, 1, 20_000)
     browser.do("Input.dispatchTouchEvent", type="touchStart", touchPoints=[{"x": x, "y": y}])
     browser.do("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
     assert browser.evaluate(f"{TIP}.innerText").startswith("corrected\nupdates: 20,000")
     assert not browser.evaluate(f"{TIP}.hidden")
 
 
-def test_keys_walk_along_the_curves(browser: Browser, page: Path) -> None:
+def test_arrow_keys_move_along_and_between_curves(browser: Browser, page: Path) -> None:
     browser.open(page, 1200)
     browser.press("Tab")  # From here on focus is shown, as for a reader without a mouse.
     browser.evaluate(f"document.querySelector('{CURVES} svg.chart').focus()")
@@ -275,7 +272,7 @@ def test_keys_walk_along_the_curves(browser: Browser, page: Path) -> None:
     assert browser.evaluate(f"{TIP}.hidden")
 
 
-def test_histogram_reads_its_bars(browser: Browser, page: Path, figure: Any) -> None:
+def test_hovering_shows_the_count_of_a_bar(browser: Browser, page: Path, figure: Any) -> None:
     browser.open(page, 1200)
     box = browser.box(f"{BARS} svg.chart .bar")
     browser.mouse("mouseMoved", box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
@@ -283,7 +280,9 @@ def test_histogram_reads_its_bars(browser: Browser, page: Path, figure: Any) -> 
     assert told.startswith(f"Learned ratio\n{say(figure['histograms'][0]['counts'][0])} from ")
 
 
-def test_gallery_enlarges_and_closes(browser: Browser, page: Path, figure: Any) -> None:
+def test_a_picture_of_the_gallery_enlarges_and_closes(
+    browser: Browser, page: Path, figure: Any
+) -> None:
     browser.open(page, 390)
     small = browser.box(".gallery button:nth-of-type(2) img")
     browser.click(".gallery button:nth-of-type(2)")
@@ -297,7 +296,7 @@ def test_gallery_enlarges_and_closes(browser: Browser, page: Path, figure: Any) 
     assert browser.complaints() == []
 
 
-def test_prints_what_is_folded(browser: Browser, page: Path) -> None:
+def test_folded_parts_are_printed(browser: Browser, page: Path) -> None:
     browser.open(page, 1200)
     assert browser.evaluate("document.querySelectorAll('details[open]').length") == 0
     browser.evaluate(

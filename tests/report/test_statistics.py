@@ -142,7 +142,7 @@ def test_improvement_interval_of_equal_methods_holds_one_half() -> None:
 
 
 def test_improvement_draws_both_sides_independently() -> None:
-    # Were the same places drawn of both, x - y would always be 1 and the probability could not vary with pairing.
+    # If the same runs were drawn on both sides, x - y would always be 1 and the probability could not vary with pairing.
     x = np.array([1.0, 11.0, 21.0])
     found = improvement_estimate(x, x - 1.0, np.random.default_rng(0), resamples=4000)
     # Of 9 pairs, 3 + 3 win: 6/9. All draws of x the highest and of y anything: 1, in over 2.5 % of cases.

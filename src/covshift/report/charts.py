@@ -6,19 +6,21 @@ page, Altair's runtime needs `eval`, which the page's security policy forbids, a
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import matplotlib as mpl
+import numpy as np
 from markupsafe import Markup, escape
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from covshift.report.drawing import diverged_runs, draw_panel, needs_logarithm, panel_strokes
-from covshift.report.figure_file import Arm, Histogram, Panel
+from covshift.report.figure_file import Arm, Histogram, Panel, Run
 from covshift.report.plots import COLORS, STYLE, to_svg
 
 _WIDTH, _HEIGHT = 440, 290
@@ -43,10 +45,17 @@ _CHART_STYLE: Any = STYLE | {
 
 
 class Chart(NamedTuple):
-    """A chart: its picture, the numbers that the script reads out, and its legend."""
+    """A chart of the page.
+
+    Attributes:
+        svg: its picture.
+        curves: for the script, the label, the color and the points of each curve: their pixels, what to say about each,
+            and the values of single runs there.
+        legend: label, color and dashes of each line.
+    """
 
     svg: Markup
-    data: dict[str, Any]
+    curves: list[dict[str, Any]]
     legend: list[dict[str, str]]
 
 
@@ -76,10 +85,16 @@ def draw_curves(panel: Panel, labels: Sequence[str]) -> Chart:
         {"label": label, "color": color, "dash": " ".join(f"{2 * length:g}" for length in dash)}
         for label, color, dash in strokes
     ]
-    arms = [
-        _readings(arm, stroke.color) for arm, stroke in zip(panel["arms"], strokes, strict=False)
+    curves = [
+        {
+            "label": arm["label"],
+            "color": stroke.color,
+            "points": _pixels(axes, arm["x"], arm["middle"]),
+        }
+        | _readings(arm, panel["x"])
+        for arm, stroke in zip(panel["arms"], strokes, strict=False)
     ]
-    return Chart(Markup(svg), _scales(axes, panel["x"], panel["y"]) | {"arms": arms}, legend)
+    return Chart(Markup(svg), curves, legend)
 
 
 def draw_histogram(histogram: Histogram) -> Chart:
@@ -91,7 +106,7 @@ def draw_histogram(histogram: Histogram) -> Chart:
         axes = _new_axes()
         base = 0.0
         if needs_logarithm(filled):
-            base = min(filled) / 2  # Below the smallest bar, so that it can be seen.
+            base = min(filled) / 2  # So that the smallest bar can be seen.
             axes.set_yscale("log")
         for left, right, count in bars:
             if count > 0:
@@ -101,14 +116,17 @@ def draw_histogram(histogram: Histogram) -> Chart:
         axes.set_ylim(bottom=base)
         title = f"{histogram['title']}: histogram of {histogram['x']}"
         svg = _to_chart(axes, histogram["x"], "count", title)
-    arm = {
+    middles = [(left + right) / 2 for left, right, _ in bars]
+    curve = {
         "label": histogram["title"],
         "color": COLORS[0],
-        "x": [(left + right) / 2 for left, right, _ in bars],
-        "middle": counts,
-        "notes": [f"{say(count)} from {say(left)} to {say(right)}" for left, right, count in bars],
+        "points": _pixels(axes, middles, [max(count, base) for count in counts]),
+        "texts": [
+            [f"{say(count)} from {say(left)} to {say(right)}"] for left, right, count in bars
+        ],
+        "runs": [[] for _ in bars],
     }
-    return Chart(Markup(svg), _scales(axes, histogram["x"], "count") | {"arms": [arm]}, [])
+    return Chart(Markup(svg), [curve], [])
 
 
 def say(value: float) -> str:
@@ -138,8 +156,7 @@ def say_tick(value: float) -> str:
 
 
 def _new_axes() -> Axes:
-    # A pixel of the SVG is 1/72 inch.
-    drawing = Drawing(figsize=(_WIDTH / 72, _HEIGHT / 72))
+    drawing = Drawing(figsize=(_WIDTH / 72, _HEIGHT / 72), dpi=72)  # So that SVG's unit is a pixel.
     drawing.subplots_adjust(
         _LEFT / _WIDTH, 1 - _BOTTOM / _HEIGHT, _RIGHT / _WIDTH, 1 - _TOP / _HEIGHT
     )
@@ -164,33 +181,43 @@ def _to_chart(axes: Axes, x: str, y: str, title: str) -> str:
     svg = re.sub(r'<g id="((?:arm|bar)[^"]*)">', r'<g class="\1">', svg)
     svg = re.sub(r'<g id="[^"]*">', "<g>", svg)
     svg = re.sub(r' d="[^"]*"', lambda path: re.sub(r"(\.\d)\d+", r"\1", path[0]), svg)
-    cursor = '<g class="cursor" hidden><line class="rule"/><circle r="4"/></g>'
-    return svg.replace("</svg>", f"{cursor}</svg>")
+    cursor = f'<line class="rule" y1="{_BOTTOM}" y2="{_TOP}"/><circle r="4"/>'
+    return svg.replace("</svg>", f'<g class="cursor" hidden>{cursor}</g></svg>')
 
 
-def _scales(axes: Axes, x: str, y: str) -> dict[str, Any]:
-    """What the page's script needs to find the pixel of a value."""
-    return {
-        name: {"label": label, "low": low, "high": high, "start": start, "end": end, "log": log}
-        for name, label, (low, high), start, end, log in (
-            ("x", x, axes.get_xlim(), _LEFT, _RIGHT, False),
-            ("y", y, axes.get_ylim(), _BOTTOM, _TOP, axes.get_yscale() == "log"),
-        )
-    }
+def _pixels(axes: Axes, x: Sequence[float], y: Sequence[float]) -> list[list[float]]:
+    """Where points are in the picture, whose vertical axis points down."""
+    if not x:
+        return []
+    pixels = axes.transData.transform(np.column_stack([x, y]))
+    return [[round(float(a), 1), round(_HEIGHT - float(b), 1)] for a, b in pixels]
 
 
-def _readings(arm: Arm, color: str) -> dict[str, Any]:
-    """The numbers of an arm; its runs are named by their seeds where that tells them apart."""
+def _readings(arm: Arm, x_label: str) -> dict[str, Any]:
+    """What to say about each point of an arm; its runs are named by their seeds where that tells them apart."""
     seeds = [run["config"].get("seed") for run in arm["runs"]]
     by_seed = None not in seeds and len(set(seeds)) == len(seeds)
-    runs = [
-        {"name": f"seed {seed}" if by_seed else run["name"], "status": run["status"]}
-        | {"x": run["x"], "y": _short(run["y"])}
-        for run, seed in zip(arm["runs"], seeds, strict=True)
-    ]
-    band = {"middle": _short(arm["middle"]), "low": _short(arm["low"]), "high": _short(arm["high"])}
-    return {"label": arm["label"], "color": color, "x": arm["x"], "runs": runs} | band
+    names = [f"seed {seed}" for seed in seeds] if by_seed else [run["name"] for run in arm["runs"]]
+    values = [dict(zip(run["x"], run["y"], strict=True)) for run in arm["runs"]]
+    texts: list[list[str]] = []
+    runs: list[list[str]] = []
+    for x, middle, low, high in zip(arm["x"], arm["middle"], arm["low"], arm["high"], strict=True):
+        alive = sum(x in value for value in values)
+        texts.append(
+            [
+                f"{x_label}: {say(x)}",
+                f"interquartile mean: {say(middle)} ({alive} of {len(values)} runs)",
+                "one run has no interval" if alive == 1 else f"interval: {say(low)} to {say(high)}",
+            ]
+        )
+        said = [
+            say(value[x]) if x in value else "diverged" if _ended(run, x) else "no value"
+            for run, value in zip(arm["runs"], values, strict=True)
+        ]
+        runs.append([f"{name}: {text}" for name, text in zip(names, said, strict=True)])
+    return {"texts": texts, "runs": runs}
 
 
-def _short(values: Iterable[float]) -> list[float]:
-    return [float(f"{value:.6g}") for value in values]
+def _ended(run: Run, x: float) -> bool:
+    """Whether a run diverged before x."""
+    return run["status"] == "diverged" and x > max(run["x"], default=-math.inf)
