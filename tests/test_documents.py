@@ -1,6 +1,7 @@
 """The documents name things that exist."""
 
 import importlib
+import pkgutil
 import re
 from pathlib import Path
 
@@ -24,6 +25,17 @@ def names(text: str) -> list[str]:
 def test_symbols_of_the_map_exist(name: str) -> None:
     module, _, attribute = f"covshift.{name}".rpartition(".")
     assert hasattr(importlib.import_module(module), attribute)
+
+
+WALKS = (ROOT / "CONTRIBUTING.md").read_text().split("## Three walks")[1].split("## Manner")[0]
+
+
+@pytest.mark.parametrize(
+    "name",
+    sorted({n for n in names(WALKS) if re.fullmatch(r"[a-z]+\.[\w.]+", n) and n != "metrics.csv"}),
+)
+def test_names_of_the_walks_exist(name: str) -> None:
+    pkgutil.resolve_name(f"covshift.{name}")
 
 
 def test_files_of_the_map_exist() -> None:
