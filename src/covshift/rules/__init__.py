@@ -14,6 +14,18 @@ from covshift.rules.categorical import (
     cross_entropy,
     expected_value,
 )
+from covshift.rules.matching import (
+    EXPONENTIAL,
+    LINKS,
+    SAFE,
+    Link,
+    arrival_target,
+    clipped_policy,
+    floored_ratio,
+    mass_closure,
+    matching_gradient,
+    matching_loss,
+)
 from covshift.rules.normalization import (
     leave_one_out_residual,
     normalization_gradient,
@@ -41,9 +53,15 @@ from covshift.rules.value import (
 )
 
 __all__ = [
+    "EXPONENTIAL",
+    "LINKS",
+    "SAFE",
+    "Link",
+    "arrival_target",
     "categorical_projection",
     "categorical_target",
     "chosen",
+    "clipped_policy",
     "cop_error",
     "cop_target",
     "corrected_td_error",
@@ -52,6 +70,7 @@ __all__ = [
     "discounted_cop_target",
     "epsilon_greedy_probabilities",
     "expected_value",
+    "floored_ratio",
     "followon_trace",
     "importance_ratio",
     "importance_weighted_td_error",
@@ -59,6 +78,9 @@ __all__ = [
     "leave_one_out_residual",
     "linear_cop_direction",
     "linear_direction",
+    "mass_closure",
+    "matching_gradient",
+    "matching_loss",
     "n_step_cop_target",
     "normalization_gradient",
     "normalization_loss",
