@@ -216,6 +216,8 @@ def test_bad_input_names_the_value_and_the_cure() -> None:
     np.testing.assert_allclose(restarted.fixed_point(), 1.0)
     with pytest.raises(InputError, match=r"target\[1\] = -0.5 is negative"):
         project_matching([1.0, -0.5], np.eye(2), [0.5, 0.5])
+    with pytest.raises(InputError, match=r"averaging must lie in \(0, 1\], but it is 0"):
+        MatchingOperator(problem.cop.discounted(0.9), np.ones((4, 1)), averaging=0.0)
     with pytest.raises(InputError, match=r"start must be positive everywhere, but start\[2\] = 0"):
         restarted.fixed_point([1.0, 1.0, 0.0, 1.0])
 
@@ -226,10 +228,39 @@ def test_fits_that_cycle_have_no_fixed_point_to_return() -> None:
     operator = CopOperator(MarkovChain(swap), d_mu).discounted(0.9)
     line = np.column_stack([np.ones(4), [-3.0, -1.0, 1.0, 3.0]])
     matching = MatchingOperator(operator, line)
-    with pytest.raises(InputError, match="not come to rest after 100 "):
-        matching.fixed_point([0.5, 0.9, 1.1, 1.5], max_steps=100)
+    with pytest.raises(InputError, match=r"alternate between two ratios, .* \(averaging = 0.5\)"):
+        matching.fixed_point([0.5, 0.9, 1.1, 1.5])
+    with pytest.raises(InputError, match="not come to rest after 3 "):
+        matching.fixed_point([0.5, 0.9, 1.1, 1.5], max_steps=3)
     c = np.array([0.5, 0.9, 1.1, 1.5])
     for _ in range(100):
         c = matching.apply(c)
     np.testing.assert_allclose(matching.apply(matching.apply(c)), c, rtol=1e-6)
     assert np.abs(matching.apply(c) - c).max() > 1.0
+    # Averaged with the ratio before, they settle between the two, where the first iteration would stay if it started there.
+    for floored in (False, True):
+        damped = MatchingOperator(operator, line, floored=floored, averaging=0.5)
+        rest = damped.fixed_point([0.5, 0.9, 1.1, 1.5])
+        np.testing.assert_allclose(rest, damped.apply(rest), rtol=1e-8)
+        np.testing.assert_allclose(
+            rest, MatchingOperator(operator, line, floored=floored).apply(rest), rtol=1e-8
+        )
+
+
+@given(SEEDS, st.booleans(), st.floats(0.01, 1.0))
+def test_averaged_targets_by_hand(seed: int, floored: bool, share: float) -> None:
+    rng = np.random.default_rng(seed)
+    problem, gamma = dirichlet(rng, 4, 2), 0.8
+    c = 1.0 - gamma + gamma * rng.exponential(size=4)
+    operator = problem.cop.discounted(gamma)
+    matching = MatchingOperator(operator, np.eye(4), floored=floored, averaging=share)
+    expected = (1 - share) * c + share * operator.apply(c)
+    np.testing.assert_allclose(matching.apply(c), expected, rtol=1e-8)
+    fixed = matching.fixed_point(c)
+    np.testing.assert_allclose(fixed, problem.c_star(gamma), rtol=1e-6)
+    np.testing.assert_allclose(
+        matching.on_weights(fixed),
+        (1 - share) * np.eye(4)
+        + share * MatchingOperator(operator, np.eye(4), floored=floored).on_weights(fixed),
+        atol=1e-6,
+    )

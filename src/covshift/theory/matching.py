@@ -18,7 +18,6 @@ from covshift.rules.matching import (
     matching_gradient,
     matching_loss,
 )
-from covshift.theory.norms import spectral_radius
 from covshift.theory.operators import CopOperator, DiscountedCopOperator
 from covshift.theory.projections import project_span
 from covshift.validation import Dense, Vector, as_occupancy, as_table, as_vector, as_weights
@@ -82,6 +81,8 @@ class MatchingOperator:
         phi: states × features; some combination of them is 1 everywhere.
         link: g.
         floored: whether the ratio is built on the floor 1 - γ̂ that every exact one has.
+        averaging: ω in (0, 1]; below 1 the targets are averaged with the ratio before, (1 - ω)c + ωY_γ̂c. That keeps the mean
+            and the fixed points, and damps fits that overshoot.
 
     Raises:
         InputError: the features hold no bias, or visits are counted at γ̂ = 1.
@@ -91,9 +92,12 @@ class MatchingOperator:
     phi: Dense
     link: Link = EXPONENTIAL
     floored: bool = False
+    averaging: float = 1.0
 
     def __post_init__(self) -> None:
         d_mu = self.operator.d_mu
+        if not 0.0 < self.averaging <= 1.0:
+            raise InputError(f"averaging must lie in (0, 1], but it is {self.averaging}")
         object.__setattr__(self, "phi", as_table("phi", self.phi, (len(d_mu), -1)))
         gap = float(np.abs(project_span(np.ones(len(d_mu)), self.phi, d_mu) - 1.0).max())
         if gap > 1e-8:
@@ -128,27 +132,32 @@ class MatchingOperator:
         size = len(self.operator.d_mu)
         x = np.ones(size) if start is None else as_weights("start", start, size)
         mean = float(self.operator.d_mu @ x)
-        u = self._refit(x)
+        u = last = self._refit(x)
         for step in range(1, max_steps):
-            last, u = u, self._refit(self._ratio(u), u)
-            change = float(np.abs(self._family.basis @ (u - last)).max())
+            before, last, u = last, u, self._refit(self._ratio(u), u)
+            change, over_two = (
+                float(np.abs(self._family.basis @ (u - v)).max()) for v in (last, before)
+            )
             if change < _STILL:
                 return self._ratio(u)
-            if step % 10 == 0:
-                rest = self._rest_near(u, change, mean)
-                if rest is not None:
-                    return self._ratio(rest)
+            if over_two < 1e-6 * change:
+                raise InputError(
+                    f"the fits do not come to rest but alternate between two ratios, whose scores differ by {change:.3g}: "
+                    "average the targets with the ratio before (averaging = 0.5)"
+                )
+            if step % 5 == 0 and (rest := self._rest_near(u, change, mean)) is not None:
+                return self._ratio(rest)
         raise InputError(
-            f"the fits have not come to rest after {max_steps} (the last changed a score by {change:.3g}): they may "
-            "cycle; use a smaller ratio_discount or more features"
+            f"the fits have not come to rest after {max_steps} (the last changed a score by {change:.3g}): average the "
+            "targets with the ratio before (averaging = 0.5), or use a smaller ratio_discount"
         )
 
     def on_weights(self, c: ArrayLike) -> Dense:
         """The derivative of one fit at a fixed point c, acting on θ: (ΦᵀWΦ)⁻¹ Φᵀ(γ̂P_π)ᵀWΦ, W = d_μ g'(z).
 
         It has the eigenvalues of γ̂Π_W P_π, by which TD(0) with the same features and discount γ̂ evaluates π from states
-        weighted by W; with the exponential link W is the law d_μ c that the ratio stands for. Iterates that start near c
-        converge to it if its spectral radius is below 1.
+        weighted by W; with the exponential link W is the law d_μ c that the ratio stands for. Averaged targets make it
+        (1 - ω)I plus ω times that. Iterates that start near c converge to it if the spectral radius is below 1.
         """
         u = self._family.fit(self._targets_of(np.asarray(c, dtype=np.float64)))
         derivative = self._derivative(u)
@@ -159,9 +168,14 @@ class MatchingOperator:
         return _Family(self.phi, self.operator.d_mu, self.link)
 
     def _targets_of(self, x: Vector) -> Vector:
+        gamma = self.operator.ratio_discount
         if not self.floored:
-            return self.operator.apply(x)
-        return CopOperator(self.operator.chain_pi, self.operator.d_mu).apply(x)
+            return (1.0 - self.averaging) * x + self.averaging * self.operator.apply(x)
+        arrivals = CopOperator(self.operator.chain_pi, self.operator.d_mu).apply(x)
+        if self.averaging == 1.0:  # Also at γ̂ = 0, where the ratio before says nothing of arrivals.
+            return arrivals
+        arrived = np.maximum(x - (1.0 - gamma), 0.0) / gamma
+        return (1.0 - self.averaging) * arrived + self.averaging * arrivals
 
     def _refit(self, x: Vector, start: Vector | None = None) -> Vector:
         return self._family.fit(_targets(self._targets_of(x), len(x)), start)
@@ -174,7 +188,8 @@ class MatchingOperator:
         basis, d = self._family.basis, self.operator.d_mu
         moved = self.link.slope(basis @ u)[:, None] * basis
         image = self.operator.as_matrix() @ moved
-        return np.asarray(np.linalg.solve((basis.T * d) @ moved, (basis.T * d) @ image))
+        derivative = np.linalg.solve((basis.T * d) @ moved, (basis.T * d) @ image)
+        return np.asarray(self.averaging * derivative + (1.0 - self.averaging) * np.eye(len(u)))
 
     def _rest_near(self, u: Vector, change: float, mean: float) -> Vector | None:
         """A stable fixed point no farther away than the last change lets expect, by Newton's method."""
@@ -185,7 +200,7 @@ class MatchingOperator:
             slope = self.link.slope(basis @ u)
             moved = slope[:, None] * basis
             gap = (basis.T * d) @ (self.link.ratio(basis @ u) - self._targets_of(ratio))
-            system = (basis.T * d) @ (moved - self.operator.as_matrix() @ moved)
+            system = (basis.T * d) @ (moved - self.operator.as_matrix() @ moved) * self.averaging
             if undiscounted:  # Each multiple is a fixed point: keep the mean.
                 system = np.vstack([system, d @ moved])
                 gap = np.append(gap, d @ ratio - mean)
@@ -198,12 +213,10 @@ class MatchingOperator:
                 break
         else:
             return None
-        derivative = self._derivative(u)
+        eigenvalues = np.linalg.eigvals(self._derivative(u))
         if undiscounted:  # The mean is kept, not contracted: one eigenvalue is 1.
-            moduli = np.sort(np.abs(np.linalg.eigvals(derivative)))
-            radius = float(moduli[-2]) if len(moduli) > 1 else 0.0
-        else:
-            radius = spectral_radius(derivative)
+            eigenvalues = np.delete(eigenvalues, np.argmin(np.abs(eigenvalues - 1.0)))
+        radius = float(np.abs(eigenvalues).max(initial=0.0))
         return u if away * (1.0 - radius) <= 3.0 * change and radius < 1.0 else None
 
 
