@@ -14,6 +14,18 @@ from covshift.rules.categorical import (
     cross_entropy,
     expected_value,
 )
+from covshift.rules.matching import (
+    EXPONENTIAL,
+    LINKS,
+    SAFE,
+    Link,
+    arrival_target,
+    clipped_policy,
+    floored_ratio,
+    mass_closure,
+    matching_gradient,
+    matching_loss,
+)
 from covshift.rules.normalization import (
     leave_one_out_residual,
     normalization_gradient,
@@ -37,19 +49,29 @@ from covshift.rules.value import (
 )
 
 __all__ = [
+    "EXPONENTIAL",
+    "LINKS",
+    "SAFE",
+    "Link",
+    "arrival_target",
     "categorical_projection",
     "categorical_target",
     "chosen",
+    "clipped_policy",
     "cross_entropy",
     "discounted_cop_target",
     "epsilon_greedy_probabilities",
     "expected_value",
+    "floored_ratio",
     "followon_trace",
     "importance_ratio",
     "initial_state_target",
     "inverse_ratio_weight",
     "leave_one_out_residual",
     "linear_direction",
+    "mass_closure",
+    "matching_gradient",
+    "matching_loss",
     "n_step_cop_target",
     "normalization_gradient",
     "normalization_loss",

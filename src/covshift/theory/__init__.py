@@ -20,6 +20,12 @@ from covshift.theory.bounds import (
     safe_ratio_discount,
 )
 from covshift.theory.chain import MarkovChain, Resolvent, as_dense, total_variation
+from covshift.theory.matching import (
+    MatchingOperator,
+    fit_matching,
+    kl_divergence,
+    project_matching,
+)
 from covshift.theory.mdp import FiniteMDP, uniform_policy
 from covshift.theory.norms import induced_norm, spectral_radius, weighted_norm
 from covshift.theory.operators import (
@@ -48,6 +54,7 @@ __all__ = [
     "DiscountedCopOperator",
     "FiniteMDP",
     "MarkovChain",
+    "MatchingOperator",
     "NormalizedCopOperator",
     "PowerOperator",
     "ProjectedOperator",
@@ -66,11 +73,14 @@ __all__ = [
     "emphatic_modulus",
     "examples",
     "expected_trace",
+    "fit_matching",
     "fit_span",
     "induced_norm",
+    "kl_divergence",
     "mean_ratio_bounds",
     "mean_ratio_is_possible",
     "printed_concentration_bound",
+    "project_matching",
     "project_span",
     "project_weighted_simplex",
     "reset_margin",
