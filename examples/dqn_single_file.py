@@ -19,7 +19,7 @@ from torch import nn
 from covshift.config.training import RatioOptions
 from covshift.data.samplers import PrioritizedSampler
 from covshift.learners.deep import RatioLearner, ring_batch
-from covshift.networks import RatioHead, VectorTorso
+from covshift.networks import SOFTPLUS, RatioHead, VectorTorso
 from covshift.rules import epsilon_greedy_probabilities
 
 EPSILON, DISCOUNT, BATCH, LEARNING_STARTS = 0.1, 0.99, 64, 500
@@ -45,7 +45,7 @@ def train(steps: int, *, correct: bool = True, seed: int = 0) -> list[float]:
     terminated, is_initial = np.zeros(steps, dtype=bool), np.zeros(steps, dtype=bool)
     mu = np.ones(steps)  # covshift: the odds of every action
     torso = VectorTorso((4,))  # covshift: the ratio has a network of its own here
-    ratio = RatioLearner(torso, RatioHead(128, 128, positive=True), target_policy, RatioOptions())
+    ratio = RatioLearner(torso, RatioHead(128, 128, SOFTPLUS), target_policy, RatioOptions())
     sampler = PrioritizedSampler(np.ones(steps, dtype=bool), rng, steps)  # covshift
 
     returns, score, starts = [], 0.0, True

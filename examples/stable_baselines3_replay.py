@@ -21,7 +21,7 @@ from stable_baselines3.common.buffers import ReplayBuffer
 from covshift.config.training import RatioOptions
 from covshift.data.samplers import PrioritizedSampler, UniformSampler
 from covshift.learners.deep import RatioLearner, ring_batch
-from covshift.networks import RatioHead, VectorTorso
+from covshift.networks import SOFTPLUS, RatioHead, VectorTorso
 from covshift.rules import epsilon_greedy_probabilities
 
 TARGET_EPSILON = 0.1
@@ -40,7 +40,7 @@ class RatioReplayBuffer(ReplayBuffer):
         self.starts = True
         torso = VectorTorso(tuple(int(side) for side in shape))
         self.ratio = RatioLearner(
-            torso, RatioHead(128, 128, positive=True), self.target_policy, RatioOptions()
+            torso, RatioHead(128, 128, SOFTPLUS), self.target_policy, RatioOptions()
         )
         rng = np.random.default_rng(0)
         self.sampler = PrioritizedSampler(np.ones(size, dtype=bool), rng, size)

@@ -71,6 +71,17 @@ def test_the_papers_values() -> None:
         ({"refresh": "both", "priority": "td-error"}, "refresh both writes c as the priority"),
         ({"ratio_batch": "prioritized", "semantics": "restart"}, "ratio_batch prioritized shows"),
         ({"semantics": "restart", "initial_rule": "source"}, "no state is initial"),
+        ({"ratio_loss": "matching"}, "ratio_loss matching needs ratio_head exponential or safe"),
+        (
+            {"ratio_loss": "matching", "ratio_head": "safe", "ratio_weighting": "inverse"},
+            "keeps the mean ratio under uniform weights only",
+        ),
+        (
+            {"ratio_loss": "matching", "ratio_head": "safe", "ratio_discount": 1.0},
+            "ratio_loss matching with ratio_discount 1 needs semantics restart, but it is 'visits'",
+        ),
+        ({"priority_scale": "mean", "priority": "td-error"}, "needs priority ratio or ratio-rho"),
+        ({"effective_floor": 0.5, "priority": "uniform"}, "effective_floor needs a priority"),
         ({"seed": 2**70}, "seed must lie in [0, 9,223,372,036,854,775,808)"),
         ({"nonsense": 1}, "there is no field 'nonsense'"),
     ],
@@ -91,7 +102,7 @@ def test_unknown_names_and_keys() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"more": 1}, "the content has the unknown key 'more'"),
+        ({"more": 1}, "the file has the unknown key 'more'"),
         (
             {"ratio": {"ratio_discont": 1}},
             "ratio has the unknown key 'ratio_discont'; did you mean",

@@ -114,6 +114,40 @@ def test_priorities_in_a_sliding_window_equal_those_of_a_dictionary(seed: int) -
             assert all(expected[int(row)] > 0 for row in sampler.sample(20))
 
 
+def test_the_effective_share_is_that_of_the_law() -> None:
+    """N - 1 rows of priority 1 and one of N - 1, in units of 2: (Σp)²/(N Σp²) = 4(N - 1)²/(N(N - 1 + (N - 1)²)) = 4(N - 1)/N²."""
+    sampler = prioritized()
+    rows = np.arange(20, 60)[eligible()[20:60]]
+    assert sampler.effective_share() == pytest.approx(1.0)
+    size = len(rows)
+    sampler.update(rows[:1], [2.0 * (size - 1)])
+    assert sampler.effective_share() == pytest.approx(4 * (size - 1) / size**2)
+    mixed = prioritized(uniform_share=0.5)
+    mixed.update(rows[:1], [2.0 * (size - 1)])
+    law = mixed.probabilities(rows)
+    assert mixed.effective_share() == pytest.approx(1 / (size * (law**2).sum()))
+
+
+@pytest.mark.parametrize("uniform_share", [0.0, 0.2])
+def test_the_tempering_is_the_largest_that_keeps_the_effective_share(uniform_share: float) -> None:
+    sampler = prioritized(floor=1e-9, uniform_share=uniform_share)
+    rows = np.arange(20, 60)[eligible()[20:60]]
+    raw = np.exp(np.random.default_rng(1).normal(0.0, 2.0, len(rows)))
+    sampler.update(rows, raw)
+    sampler.keep_effective_share(0.5)
+    sampler.check_valid()
+    assert 0.01 < sampler.tempering < 1.0
+    assert sampler.effective_share() == pytest.approx(0.5, abs=1e-4)
+    assert sampler.effective_share() >= 0.5
+    law = (1 - uniform_share) * raw**sampler.tempering / (raw**sampler.tempering).sum()
+    np.testing.assert_allclose(sampler.probabilities(rows), law + uniform_share / len(rows))
+    sampler.keep_effective_share(0.7)  # From one tempering to another.
+    assert sampler.effective_share() == pytest.approx(0.7, abs=1e-4)
+    sampler.update(rows, np.ones(len(rows)))
+    sampler.keep_effective_share(0.5)
+    assert sampler.tempering == 1.0
+
+
 def test_a_restored_sampler_draws_the_same_rows() -> None:
     for make in (
         lambda: UniformSampler(eligible(), np.random.default_rng(0), (20, 60)),
@@ -123,6 +157,7 @@ def test_a_restored_sampler_draws_the_same_rows() -> None:
         first.sample(10)
         if isinstance(first, PrioritizedSampler):
             first.update([25, 26], [7.0, 0.1])
+            first.keep_effective_share(0.9)
         saved = first.save()
         priorities = saved.pop("priorities", None)
         plain = json.loads(json.dumps(saved))
@@ -130,6 +165,9 @@ def test_a_restored_sampler_draws_the_same_rows() -> None:
         second.restore(plain if priorities is None else plain | {"priorities": priorities.copy()})
         for _ in range(3):
             np.testing.assert_array_equal(first.sample(17), second.sample(17))
+            if isinstance(first, PrioritizedSampler) and isinstance(second, PrioritizedSampler):
+                for sampler in (first, second):
+                    sampler.update([27, 28], [3.0, 0.5])
 
 
 def test_bad_windows_and_settings_are_refused() -> None:

@@ -27,6 +27,9 @@ VARIANTS: list[dict[str, Any]] = [
     {"preset": "c51-corrected"},
     {"preset": "c51-normalized"},
     {"preset": "c51-dual"},
+    {"preset": "c51-matched", "ratio_loss_weight": 0.5},
+    {"preset": "c51-matched", "ratio_head": "exponential", "ratio_steps": 2},
+    {"preset": "c51-matched", "ratio_loss": "squared", "ratio_loss_weight": 0.5},
     {"preset": "c51-auxiliary-td-priority"},
     {"preset": "c51-corrected", "ratio_steps": 3, "value_steps": 3},
     {"preset": "c51-corrected", "semantics": "restart", "normalization_weight": 0.3},
@@ -145,11 +148,28 @@ def twin_ratio_loss(learner: AgentLearner, ratios: RatioBatch) -> Tensor:
             if ratios.is_initial_window[step, k]:
                 target = 1.0
         weight = inverse[k] / float(np.mean(inverse)) if inverse else 1.0
+        error = (target - c[k]) ** 2
+        if options.ratio_loss == "matching":
+            error = twin_matching_loss(learner, ratios.s_t[k], target)
         if ratios.is_trained_t[k]:
-            total = total + options.ratio_loss_weight * weight * (target - c[k]) ** 2 / size
+            total = total + options.ratio_loss_weight * weight * error / size
         others = (sum(x.item() for x in c) - c[k].item()) / (size - 1)
         total = total + options.normalization_weight * (others - 1) * c[k] / size
     return total
+
+
+def twin_matching_loss(learner: AgentLearner, state: Any, target: float) -> Tensor:
+    """∫ (x - X) dz from 0, with x = (c - (1 - γ̂))/γ̂ = g(z) and X the same of the target, by the trapezoid rule.
+
+    Its value differs from G(z) - X z by G(0), which has no gradient.
+    """
+    head = learner.network.ratio_head
+    assert head is not None
+    gamma = learner.config.ratio.ratio_discount
+    z = head.score(learner.network.torso(torch.from_numpy(state[None])))[0]
+    points = torch.linspace(0, 1, 2001, dtype=torch.float64) * z
+    arrivals = (head.link.ratio(points) - (1 - gamma)) / gamma
+    return torch.trapezoid(arrivals - (target - (1 - gamma)) / gamma, points)
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=name_of)
@@ -238,6 +258,21 @@ def test_the_target_network_is_copied_every_period(toy_store: Store) -> None:
         online = learner.network.state_dict()["value_head.layers.0.weight"]
         assert torch.equal(target, start) == (update < 3)
         assert torch.equal(target, online) == (update % 3 == 0)
+
+
+def test_an_exponential_head_that_overflows_says_what_to_do(toy_store: Store) -> None:
+    config = make_config("x", "c51-matched", "smoke", ratio_head="exponential")
+    learner = learner_of(config)
+    values, ratios, _, _ = batches(toy_store, config)
+    assert ratios is not None
+    huge = ratios._replace(s_t=np.full_like(ratios.s_t, 1e6))
+    assert learner.network.ratio_head is not None
+    last = cast(nn.Linear, learner.network.ratio_head.layers[-1])
+    with torch.no_grad():
+        last.weight.abs_()
+    with pytest.raises(Diverged, match=r"update 1: the exponential link overflows .* safe link"):
+        learner.update(values, huge)
+    assert learner.num_updates == 0
 
 
 def test_divergence_changes_nothing(toy_store: Store) -> None:

@@ -12,7 +12,7 @@ from covshift.data.samplers import UniformSampler
 from covshift.data.store import Store
 from covshift.experiments.theory.claims.mean_ratio import corridor
 from covshift.learners.deep import RatioBatch, RatioLearner, RatioLoss, ratio_batch, ring_batch
-from covshift.networks import RatioHead
+from covshift.networks import LINEAR, SOFTPLUS, RatioHead
 from covshift.records import possible_means
 from covshift.rules import discounted_cop_target, normalization_gradient
 from covshift.theory.examples import Problem, boyan_chain, line_chain, random_walk
@@ -234,7 +234,7 @@ def test_a_ratio_head_learns_the_exact_ratio(
     )
     torch.manual_seed(0)
     size = problem.mdp.num_states
-    head = RatioHead(size, 0, positive=weighting == "inverse")
+    head = RatioHead(size, 0, SOFTPLUS if weighting == "inverse" else LINEAR)
 
     class Bytes(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

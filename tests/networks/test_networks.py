@@ -1,3 +1,5 @@
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -6,11 +8,13 @@ import torch.nn.functional as F  # noqa: N812
 from covshift.config.presets import make_config
 from covshift.errors import InputError
 from covshift.networks import (
+    SOFTPLUS,
     MinAtarTorso,
     NatureTorso,
     RatioHead,
     VectorTorso,
     make_agent_network,
+    make_link,
     make_torso,
 )
 
@@ -49,11 +53,25 @@ def test_sizes(shape: tuple[int, ...], features: int, hidden: int) -> None:
 
 def test_the_ratio_starts_near_one() -> None:
     features = torch.rand(200, 30)
-    for positive in (False, True):
-        c = RatioHead(30, 64, positive=positive)(features)
+    for name in ("linear", "softplus", "exponential", "safe"):
+        c = RatioHead(30, 64, make_link(name, 0.9))(features)
         assert c.shape == (200,)
         assert (c - 1).abs().mean() < 0.3
-    assert (RatioHead(30, 0, positive=True)(-100 * features) > 0).all()
+    assert (RatioHead(30, 0, SOFTPLUS)(-100 * features) > 0).all()
+
+
+def test_floored_links_by_hand() -> None:
+    """1 - γ̂ + γ̂ e^z at γ̂ = 0.9, and for the safe link 1 + z in place of e^z above 0."""
+    z = torch.tensor([-1000.0, 0.0, math.log(2.0), 3.0])
+    exponential, safe = make_link("exponential", 0.9), make_link("safe", 0.9)
+    torch.testing.assert_close(
+        exponential.ratio(z), torch.tensor([0.1, 1.0, 1.9, 0.1 + 0.9 * math.e**3])
+    )
+    torch.testing.assert_close(
+        safe.ratio(z), torch.tensor([0.1, 1.0, 1.0 + 0.9 * math.log(2.0), 3.7])
+    )
+    with pytest.raises(InputError, match="the exponential link overflows at z = 100"):
+        exponential.ratio(torch.tensor([100.0]))
 
 
 def test_weights_depend_on_the_seed_alone() -> None:

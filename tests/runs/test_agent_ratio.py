@@ -18,7 +18,11 @@ from covshift.theory.examples import Problem, random_walk
 
 @pytest.mark.parametrize(
     ("preset", "ratio_discount"),
-    [("c51-dual", 0.9), ("c51-dual", 0.99), ("c51-corrected", 0.9), ("c51-corrected", 0.99)],
+    [
+        (preset, ratio_discount)
+        for preset in ("c51-dual", "c51-matched", "c51-corrected")
+        for ratio_discount in (0.9, 0.99)
+    ],
 )
 def test_a_trained_agent_knows_its_own_ratio(
     tmp_path: Path,

@@ -77,7 +77,14 @@ def interrupt_at(trainer: Trainer, update: int) -> None:
         run_to_end(trainer, watch)
 
 
-PRESETS = ["c51", "c51-corrected", "c51-dual", "c51-auxiliary-td-priority", "c51-normalized"]
+PRESETS = [
+    "c51",
+    "c51-corrected",
+    "c51-dual",
+    "c51-matched",
+    "c51-auxiliary-td-priority",
+    "c51-normalized",
+]
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -260,6 +267,7 @@ def test_rows_hold_the_documented_columns(tmp_path: Path, data: str) -> None:
     assert [row["update"] for row in rows] == list(range(0, 41, 4))
     assert [row["update"] for row in rows if "score" in row] == [0, 20, 40]
     assert set(rows[-1]) == set(COLUMNS)
+    assert 0 < float(rows[-1]["sampling_share"]) <= 1
     for row in rows:
         assert row["agent_steps"] == 4 * float(row["update"])
     last = {name: value for name, value in rows[-1].items() if name != "invariant"}

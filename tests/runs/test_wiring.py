@@ -133,6 +133,29 @@ def test_the_mean_ratio_of_the_model_is_that_of_new_items(tmp_path: Path) -> Non
     trainer.close()
 
 
+def test_relative_priorities_are_stored_over_the_running_mean(tmp_path: Path) -> None:
+    """The mean starts at 1 and moves a hundredth of the way to each batch's mean ratio, 3."""
+    config = config_of(
+        priority_scale="mean", refresh="both", warm_up=100, stream_shard=60, window=120
+    )
+    trainer, recorder = started(tmp_path, config, "stream")
+    mean = 1.0
+    for _ in range(3):
+        draw = trainer.replay.draw(trainer.update)
+        report = recorder(draw.values, draw.states)
+        trainer.replay.renew(draw, report)
+        lo = trainer.replay.transitions.window[0]
+        saved = trainer.replay.transitions.save()["priorities"]
+        assert draw.state_ids is not None
+        only_drawn = np.setdiff1d(draw.ids, draw.state_ids)
+        np.testing.assert_allclose(saved[only_drawn - lo], 2.0 / mean)
+        states = draw.state_ids[trainer.replay.source.store.is_transition[draw.state_ids]]
+        np.testing.assert_allclose(saved[states - lo], 3.0 / mean)
+        mean += 0.01 * (3.0 - mean)
+    np.testing.assert_allclose(priorities_of_new_items(trainer), [1.0] * 4)
+    trainer.close()
+
+
 def test_priorities_have_the_floor_and_go_to_the_drawn_rows(tmp_path: Path, data: str) -> None:
     trainer, recorder = started(tmp_path, config_of(priority_floor=0.25), data)
     recorder.priority = 0.0

@@ -38,8 +38,18 @@ PRESETS: dict[str, dict[str, Any]] = {
         "ratio_head": "softplus",
         "refresh": "both",
     },
+    "c51-matched": {
+        "priority": "ratio",
+        "ratio_loss": "matching",
+        "ratio_head": "safe",
+        "ratio_loss_weight": 0.04,
+        "ratio_discount": 0.99,
+        "source_clip": False,
+        "priority_scale": "mean",
+        "refresh": "both",
+    },
 }
-"""Changes to the defaults. All but `c51-dual`, which is ours, are arms of the paper's experiments."""
+"""Changes to the defaults. All but `c51-dual` and `c51-matched`, which are ours, are arms of the paper's experiments."""
 
 PRESET_TEXTS = {
     "c51": "no correction: the baseline",
@@ -49,6 +59,7 @@ PRESET_TEXTS = {
     "c51-corrected": "the paper's agent: replay prioritized by c(s), discounted COP-TD (Figures 1, 2)",
     "c51-normalized": "γ̂ = 1 with the normalization loss instead of a discount (Figure 1, right)",
     "c51-dual": "ours: 1/c weighting, positive head, priorities renewed from both batches",
+    "c51-matched": "ours: matching loss on a positive head, priorities on one scale, renewed from both batches",
 }
 
 SCALES: dict[str, dict[str, Any]] = {

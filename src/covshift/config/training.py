@@ -46,8 +46,8 @@ class DataOptions:
 class NetworkOptions:
     """The ratio's head; torso and sizes follow the observation's shape."""
 
-    ratio_head: Literal["linear", "softplus"] = "linear"
-    """Output of the ratio head: linear, whose negative values are clipped to 0 where they are used (paper), or softplus, which is positive."""
+    ratio_head: Literal["linear", "softplus", "exponential", "safe"] = "linear"
+    """Output of the ratio head: linear, whose negative values are clipped to 0 where they are used (paper); softplus, which is positive; or exponential or safe, which add a positive link (e^z; e^z below 0 and 1 + z above) to the floor 1 - γ̂ that every discounted ratio has."""
 
     ratio_gradient: Literal["torso", "head"] = "torso"
     """Where the ratio's gradient goes: through the torso too (paper), or to its head alone."""
@@ -82,6 +82,9 @@ class RatioOptions:
 
     learn_ratio: bool = True
     """Learn the ratio: the network gets a ratio head."""
+
+    ratio_loss: Literal["squared", "matching"] = "squared"
+    """Loss of the ratio: squared error (paper), or the matching loss of an exponential or safe head, which keeps the mean ratio right with no projection and no penalty."""
 
     ratio_loss_weight: NotNegative = 0.02
     """Weight η of the ratio's loss beside the value's (paper: 0.02 in Figures 1 and 2's text, 0.002 in Figure 1's caption and Figure 3)."""
@@ -130,8 +133,14 @@ class ReplayOptions:
     priority_floor: NotNegative = 1e-3
     """Smallest priority, so that nothing is forgotten (paper: 0.0025 in Figure 5, 'later found to be unnecessary')."""
 
+    priority_scale: Literal["raw", "mean"] = "raw"
+    """Store ratios as priorities as they are (paper), or over the running mean ratio, so that old and new priorities stay comparable while the mean drifts."""
+
     priority_tempering: Share = 1.0
     """Exponent τ: transitions are drawn in proportion to priority^τ; smaller is closer to uniform (paper: 1)."""
+
+    effective_floor: Share = 0.0
+    """Smallest effective share ESS/N of the law that transitions are drawn from: the tempering is lowered until the law has it; 0 leaves the tempering alone (paper)."""
 
     uniform_share: Share = 0.0
     """Share of draws that ignores priorities (paper: 0)."""
@@ -208,6 +217,7 @@ class TrainConfig:
         for branch in self._branches().values():
             check_ranges(branch)
         _check_combinations(self.ratio, self.replay)
+        _check_loss(self.network, self.ratio)
 
     @property
     def log_every(self) -> int:
@@ -286,6 +296,17 @@ def _check_combinations(ratio: RatioOptions, replay: ReplayOptions) -> None:
         raise InputError(
             f"refresh both writes c as the priority, so it needs priority ratio, but it is '{replay.priority}'"
         )
+    if replay.priority_scale == "mean" and replay.priority not in ("ratio", "ratio-rho"):
+        raise InputError(
+            f"priority_scale mean divides ratios by their mean, so it needs priority ratio or ratio-rho, but it is "
+            f"'{replay.priority}'"
+        )
+    if replay.effective_floor > 0 and (
+        replay.priority == "uniform" or replay.priority_tempering == 0
+    ):
+        raise InputError(
+            "effective_floor needs a priority and a tempering above 0: uniform draws have the share 1 anyway"
+        )
     if ratio.ratio_batch == "prioritized" and (
         replay.refresh == "both" or ratio.semantics == "restart" or ratio.normalization_weight > 0
     ):
@@ -296,4 +317,23 @@ def _check_combinations(ratio: RatioOptions, replay: ReplayOptions) -> None:
     if ratio.semantics == "restart" and ratio.initial_rule == "source":
         raise InputError(
             "initial_rule source has no meaning with semantics restart: no state is initial"
+        )
+
+
+def _check_loss(network: NetworkOptions, ratio: RatioOptions) -> None:
+    if ratio.ratio_loss != "matching":
+        return
+    if network.ratio_head not in ("exponential", "safe"):
+        raise InputError(
+            f"ratio_loss matching needs ratio_head exponential or safe, but it is '{network.ratio_head}'"
+        )
+    if ratio.ratio_weighting != "uniform":
+        raise InputError(
+            f"ratio_loss matching keeps the mean ratio under uniform weights only, but ratio_weighting is "
+            f"'{ratio.ratio_weighting}'"
+        )
+    if ratio.ratio_discount == 1.0 and ratio.semantics != "restart":
+        raise InputError(
+            f"ratio_loss matching with ratio_discount 1 needs semantics restart, but it is '{ratio.semantics}': "
+            "counted visits have no bound there; lower ratio_discount or set semantics restart"
         )

@@ -14,6 +14,10 @@ from numpy.typing import ArrayLike, NDArray
 from covshift.data.sum_tree import SumTree
 from covshift.errors import InputError
 
+_TEMPERED_ROWS = 20_000
+_LEAST_TEMPERING = 0.01
+"""Nearly uniform already, and still invertible."""
+
 
 @final
 class UniformSampler:
@@ -159,6 +163,36 @@ class PrioritizedSampler:
         uniform = self.uniform_share / max(1, self._count)
         return np.where(inside, (1 - self.uniform_share) * shares + uniform, 0.0)
 
+    def effective_share(self) -> float:
+        """ESS/N = 1/(N Σ p²) of the law that rows are drawn from; 1 if it is uniform."""
+        rows = np.arange(*self.window)
+        law = self.probabilities(rows[self.eligible[rows]])
+        return float(1.0 / (len(law) * np.square(law).sum()))
+
+    def keep_effective_share(self, floor: float) -> None:
+        """Sets the largest tempering of at most 1 at which the law's ESS/N is at least `floor`.
+
+        The share falls as the tempering grows. It is found by bisection on at most 20 000 rows, evenly spaced.
+        """
+        rows = np.arange(*self.window)
+        rows = rows[self.eligible[rows]][:: -(-self._count // _TEMPERED_ROWS)]
+        with np.errstate(divide="ignore"):  # A priority of 0 stays 0 at every tempering.
+            logs = np.log(self._tree.get(rows % self._tree.capacity)) / self.tempering
+
+        def share(tempering: float) -> float:
+            law = np.exp(tempering * (logs - logs.max()))
+            law = (1 - self.uniform_share) * law / law.sum() + self.uniform_share / len(law)
+            return float(1.0 / (len(law) * np.square(law).sum()))
+
+        low, high = _LEAST_TEMPERING, 1.0
+        if share(high) >= floor:
+            low = high
+        for _ in range(20):
+            middle = 0.5 * (low + high)
+            low, high = (middle, high) if share(middle) >= floor else (low, middle)
+        self._tree.raise_to(low / self.tempering)
+        self.tempering = low
+
     def check_valid(self) -> None:
         """Raises AssertionError unless exactly the window's transitions have priorities."""
         self._tree.check_valid()
@@ -173,6 +207,7 @@ class PrioritizedSampler:
         return {
             "window": list(self.window),
             "rng": self.rng.bit_generator.state,
+            "tempering": self.tempering,
             "priorities": self._tree.get(np.arange(*self.window) % self._tree.capacity),
         }
 
@@ -181,6 +216,7 @@ class PrioritizedSampler:
         self.window = (int(saved["window"][0]), int(saved["window"][1]))
         self._count = int(self.eligible[slice(*self.window)].sum())
         self.rng.bit_generator.state = saved["rng"]
+        self.tempering = float(saved.get("tempering", self.tempering))
         self._tree = SumTree(self._tree.capacity)
         self._tree.set(np.arange(*self.window) % self._tree.capacity, saved["priorities"])
 

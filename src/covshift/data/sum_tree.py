@@ -53,6 +53,13 @@ class SumTree:
             raise InputError(f"a priority must be finite and not negative, but one is {bad}")
         _set(self._leaves, self._blocks, self._groups, indices.ravel(), values.ravel())
 
+    def raise_to(self, power: float) -> None:
+        """Raises every priority to a power; priorities of 0 stay 0."""
+        positive = self._leaves > 0
+        self._leaves[positive] **= power
+        firsts = np.arange(0, len(self._leaves), FAN_OUT)
+        _set(self._leaves, self._blocks, self._groups, firsts, self._leaves[firsts])
+
     def draw(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
         """The item into whose share of the total each number falls; numbers are in [0, 1)."""
         total = self.total

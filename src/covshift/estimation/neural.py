@@ -68,7 +68,7 @@ def fit_neural(
 
     from covshift.config.training import RatioOptions
     from covshift.learners.deep import RatioLearner
-    from covshift.networks import RatioHead, VectorTorso
+    from covshift.networks import RatioHead, VectorTorso, make_link
 
     rng = np.random.default_rng(seed)
     states, windows = _states(problem), _windows(problem, num_steps, rng)
@@ -82,7 +82,7 @@ def fit_neural(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         torso = VectorTorso((states.shape[1],))
-        ratio_head = RatioHead(torso.num_features, torso.head_hidden, positive=head == "softplus")
+        ratio_head = RatioHead(torso.num_features, torso.head_hidden, make_link(head, 1.0))
     learner = RatioLearner(
         torso,
         ratio_head,

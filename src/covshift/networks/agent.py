@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from covshift.config.training import TrainConfig, ValueOptions
 from covshift.networks.heads import RatioHead, ValueHead
+from covshift.networks.links import make_link
 from covshift.networks.torsos import make_torso
 
 
@@ -23,7 +24,7 @@ class AgentNetwork(nn.Module):
     """
 
     def __init__(
-        self, torso: nn.Module, value_head: nn.Module, ratio_head: nn.Module | None
+        self, torso: nn.Module, value_head: nn.Module, ratio_head: RatioHead | None
     ) -> None:
         super().__init__()
         self.torso, self.value_head, self.ratio_head = torso, value_head, ratio_head
@@ -50,6 +51,6 @@ def make_agent_network(
         value_head = ValueHead(torso.num_features, hidden, num_actions, config.value.num_atoms)
         ratio_head = None
         if config.ratio.learn_ratio:
-            positive = config.network.ratio_head == "softplus"
-            ratio_head = RatioHead(torso.num_features, hidden, positive=positive)
+            link = make_link(config.network.ratio_head, config.ratio.ratio_discount)
+            ratio_head = RatioHead(torso.num_features, hidden, link)
     return AgentNetwork(torso, value_head, ratio_head)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import cast, final
 
-import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-_SOFTPLUS_OF_ONE = math.log(math.e - 1.0)
-"""Its softplus is 1."""
+from covshift.networks.links import LINEAR, RatioLink
 
 
 @final
@@ -36,25 +33,28 @@ class ValueHead(nn.Module):
 
 @final
 class RatioHead(nn.Module):
-    """c(s): a hidden layer and one output, which starts near 1.
+    """c(s): a hidden layer, one score z, and the link that turns it into c; c starts near 1.
 
     Args:
         num_features: size of the torso's output.
         hidden: width of the ReLU layer; 0 leaves it out.
-        positive: apply softplus; otherwise the output can be negative and is clipped where it is used.
+        link: from the score to c.
     """
 
-    def __init__(self, num_features: int, hidden: int, *, positive: bool = False) -> None:
+    def __init__(self, num_features: int, hidden: int, link: RatioLink = LINEAR) -> None:
         super().__init__()
-        self.positive = positive
+        self.link = link
         self.layers = _two_layers(num_features, hidden, 1)
         last = cast(nn.Linear, self.layers[-1])
-        nn.init.constant_(last.bias, _SOFTPLUS_OF_ONE if positive else 1.0)
+        nn.init.constant_(last.bias, link.score_of_one)
+
+    def score(self, features: Tensor) -> Tensor:
+        """The score z: batch × features to batch."""
+        return cast(Tensor, self.layers(features)).squeeze(-1)
 
     def forward(self, features: Tensor) -> Tensor:
-        """batch × features to batch."""
-        output = cast(Tensor, self.layers(features)).squeeze(-1)
-        return F.softplus(output) if self.positive else output
+        """The ratio c: batch × features to batch."""
+        return self.link.ratio(self.score(features))
 
 
 def _two_layers(num_features: int, hidden: int, outputs: int) -> nn.Sequential:

@@ -22,6 +22,8 @@ COLUMNS = {
     "residual": "mean of target - c on the ratio's batches since the last row: E_μ[target] - E_μ[c]",
     "mean_ratio": "E_μ[c], mean of max(c, 0) on the ratio's batches since the last row",
     "effective_share": "ESS/N = E_μ[c]²/E_μ[c²]: the share of the data that sampling in proportion to c would leave",
+    "sampling_share": "ESS/N = 1/(N Σ p²) of the law that transitions are drawn from: stored priorities with their floor, tempering and uniform share",
+    "tempering": "exponent τ of the priorities in that law",
     "score": "mean score of the evaluation's episodes, rewards not clipped, ε = evaluation_epsilon",
     "score_deviation": "standard deviation of these scores over episodes",
     "episode_length": "mean length of these episodes, in agent steps",
@@ -97,9 +99,11 @@ class MetricsFile:
         self._file = path.open("r+b" if path.is_file() else "w+b")
         if os.fstat(self._file.fileno()).st_size < size:
             raise InputError(f"{path} is shorter than its checkpoint says: {size} bytes are needed")
+        # A run that an older version began keeps the columns that its file starts with.
+        head = self._file.readline() if size else (",".join(COLUMNS) + "\r\n").encode()
+        self._columns = head.decode().strip().split(",")
         self._file.truncate(size)
         self._file.seek(size)
-        head = (",".join(COLUMNS) + "\r\n").encode()
         if size == 0:
             self._file.write(head)
         self.is_empty = size <= len(head)
@@ -107,7 +111,8 @@ class MetricsFile:
     def write(self, row: Row) -> None:
         """Appends a row, and waits until the disk has it."""
         text = io.StringIO()
-        csv.DictWriter(text, list(COLUMNS), restval="").writerow(row)
+        known = {n: v for n, v in row.items() if n in self._columns or n not in COLUMNS}
+        csv.DictWriter(text, self._columns, restval="").writerow(known)
         self._file.write(text.getvalue().encode())
         self.is_empty = False
         self._file.flush()

@@ -48,7 +48,7 @@ class Exponential:
         highest = math.log(xp.finfo(z.dtype).max)
         if bool((z > highest).any()):
             raise InputError(
-                f"the exponential link overflows at z = {float(z.max()):.6g} (the highest possible is "
+                f"the exponential link overflows at z = {z.max().item():.6g} (the highest possible is "
                 f"{highest:.4g}): use the safe link, a smaller step size or smaller features"
             )
         result: ArrayT = xp.exp(z)

@@ -19,8 +19,12 @@ from covshift.learners.deep import (
     ratio_batch,
     value_batch,
 )
+from covshift.records import Row
 from covshift.runs.data_sources import DataSource
 from covshift.runs.seeds import named_generator
+
+_TEMPERING_PERIOD = 1000
+"""Updates between changes of the tempering that keep the effective share above its floor."""
 
 
 class Draw(NamedTuple):
@@ -67,7 +71,7 @@ class Replay:
                 tempering=config.replay.priority_tempering,
                 uniform_share=config.replay.uniform_share,
             )
-            self.transitions.slide(lo, hi, priority.of_new)
+            self.transitions.slide(lo, hi, priority.of_new / priority.unit)
         self.states: UniformSampler | None = None
         if config.ratio.learn_ratio and config.ratio.ratio_batch == "uniform":
             rng = named_generator(config.seed, "ratio batches")
@@ -76,6 +80,10 @@ class Replay:
     def draw(self, update: int) -> Draw:
         """Batches for the update of this number, from the window that it may draw from."""
         self.slide(update)
+        floor = self.config.replay.effective_floor
+        if floor > 0 and update % _TEMPERING_PERIOD == 0:
+            assert isinstance(self.transitions, PrioritizedSampler)
+            self.transitions.keep_effective_share(floor)
         config, store = self.config, self.source.store
         size = config.optimization.batch_size
         ids = self.transitions.sample(size)
@@ -96,11 +104,12 @@ class Replay:
             return
         assert isinstance(self.transitions, PrioritizedSampler)
         assert report.priority is not None
-        self.transitions.update(draw.ids, report.priority)
+        unit = self.priority.unit
+        self.transitions.update(draw.ids, report.priority / unit)
         if self.priority.renews_states:
             assert draw.state_ids is not None
             assert report.ratio is not None
-            self.transitions.update(draw.state_ids, report.ratio)
+            self.transitions.update(draw.state_ids, report.ratio / unit)
         self.priority.of_new = self.priority.of_new_after(self.priority.of_new, report)
 
     def slide(self, update: int) -> None:
@@ -110,7 +119,8 @@ class Replay:
         if (lo, hi) != self.transitions.window:
             if isinstance(self.transitions, PrioritizedSampler):
                 assert self.priority is not None
-                self.transitions.slide(lo, hi, self.priority.of_new, store.is_transition)
+                entering = self.priority.of_new / self.priority.unit
+                self.transitions.slide(lo, hi, entering, store.is_transition)
             else:
                 self.transitions.slide(lo, hi, store.is_transition)
         if self.states is not None and (lo, hi) != self.states.window:
@@ -130,6 +140,15 @@ class Replay:
             if len(starts):  # Otherwise the ends stay, and are not trained on.
                 arrived[ended] = self.transitions.rng.choice(starts, size=int(ended.sum()))
         return arrived
+
+    def law(self) -> Row:
+        """Columns about the law that transitions are drawn from; none if it is uniform."""
+        if not isinstance(self.transitions, PrioritizedSampler):
+            return {}
+        return {
+            "sampling_share": self.transitions.effective_share(),
+            "tempering": self.transitions.tempering,
+        }
 
     def state_dict(self) -> LearnerState:
         """All that changes, for an exact resume."""

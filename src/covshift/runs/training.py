@@ -125,7 +125,7 @@ class Trainer:
 
     def _log(self) -> Row:
         """Writes a row, with an evaluation if one is due, and a checkpoint."""
-        row = self._row()
+        row = self._row() | self.replay.law()
         last = self.update == self.config.optimization.num_updates
         if self.update % self.config.evaluation.evaluate_every == 0 or last:
             row |= self.evaluator.evaluate(row)

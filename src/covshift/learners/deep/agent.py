@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, cast, final
+from typing import Any, NamedTuple, cast, final
 
 import numpy as np
 import torch
@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from covshift.config.training import TrainConfig
+from covshift.errors import InputError
 from covshift.learners.deep.batches import RatioBatch, ValueBatch
 from covshift.learners.deep.priorities import DrawnTransitions, Priority, UpdateReport
 from covshift.learners.deep.ratio import RatioLoss, clipped
 from covshift.learners.deep.state import LearnerState
-from covshift.networks import AgentNetwork, value_support
+from covshift.networks import LINEAR, AgentNetwork, value_support
 from covshift.rules import (
     categorical_target,
     chosen,
@@ -31,6 +32,26 @@ REPORTED_MEANS = ("value_loss", "ratio_loss", "residual", "ratio", "ratio_square
 
 class Diverged(Exception):  # noqa: N818
     """The loss is not finite, or the ratio is beyond its bound; the parameters are as before the update."""
+
+
+class _Losses(NamedTuple):
+    """What the forward pass of an update gives.
+
+    Attributes:
+        total: to be minimized.
+        value: mean cross-entropy.
+        squared_error: mean squared error of the ratio.
+        residual: mean of target - c.
+        c_t: the ratio at each state of the ratio's batch; None where it is not learned.
+        drawn: what priorities are made of.
+    """
+
+    total: Tensor
+    value: Tensor
+    squared_error: Tensor
+    residual: Tensor
+    c_t: Tensor | None
+    drawn: DrawnTransitions
 
 
 @final
@@ -62,7 +83,8 @@ class AgentLearner:
             self.network.parameters(), lr=fit.learning_rate, eps=fit.adam_epsilon, fused=True
         )
         self.support = value_support(config.value).to(device)
-        self.ratio_loss = RatioLoss(config.ratio)
+        head = self.network.ratio_head
+        self.ratio_loss = RatioLoss(config.ratio, LINEAR if head is None else head.link)
         self.num_updates = 0
         self._reweights = config.replay.correction == "reweight"
 
@@ -82,44 +104,24 @@ class AgentLearner:
         Raises:
             Diverged: nothing was changed.
         """
-        size = len(values.a_tm1)
-        p_target, ratio_target = self._targets(values, ratios)
-
-        seen = [values.s_tm1] if ratios is None else [values.s_tm1, ratios.s_t]
-        features = cast(Tensor, self.network.torso(self._states(*seen)))
-        logits = cast(Tensor, self.network.value_head(features[:size]))
-        action = self._tensor(values.a_tm1)
-        errors = cross_entropy(p_target, torch.log_softmax(chosen(logits, action), dim=-1))
-        drawn = DrawnTransitions(
-            errors.detach(), lambda: self._ratio_of(features[:size]), lambda: self._rho(values)
-        )
-        value_loss = self._weighted(errors, drawn, loss_weights).mean()
-        loss, c_t = value_loss, None
-        zero = torch.zeros((), device=self.device)
-        squared_error, residual = zero, zero
-        if ratios is not None:
-            assert ratio_target is not None
-            ratio_features = features[size:]
-            if self.config.network.ratio_gradient == "head":
-                ratio_features = ratio_features.detach()
-            c_t = self.network.ratio(ratio_features)
-            terms = self.ratio_loss.terms(c_t, ratio_target, ratios)
-            loss = loss + terms.loss
-            squared_error, residual = terms.squared_error, terms.residual
-            c_t = c_t.detach()
-        self._check(loss, c_t)
-        priority = None if self.priority is None else self.priority.of_drawn(drawn)
+        try:
+            losses = self._losses(values, ratios, loss_weights)
+        except InputError as error:  # An exponential link overflowed.
+            raise Diverged(f"update {self.num_updates + 1}: {error}") from error
+        self._check(losses.total, losses.c_t)
+        priority = None if self.priority is None else self.priority.of_drawn(losses.drawn)
 
         self.optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        losses.total.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
         self.num_updates += 1
         if self.num_updates % self.config.target_updates == 0:
             self.target.load_state_dict(self.network.state_dict())
 
-        ratio = None if c_t is None else clipped(c_t)
+        ratio = None if losses.c_t is None else clipped(losses.c_t)
+        zero = torch.zeros((), device=self.device)
         mean, square = (zero, zero) if ratio is None else (ratio.mean(), (ratio**2).mean())
-        means = torch.stack([value_loss.detach(), squared_error, residual, mean, square])
+        means = torch.stack([losses.value, losses.squared_error, losses.residual, mean, square])
         return UpdateReport(_to_numpy(priority), _to_numpy(ratio), means)
 
     def state_dict(self) -> LearnerState:
@@ -149,6 +151,44 @@ class AgentLearner:
             for slot, value in moments.items():
                 if value.shape == weight.shape:
                     moments[slot] = torch.empty_like(weight).copy_(value)
+
+    def _losses(
+        self,
+        values: ValueBatch,
+        ratios: RatioBatch | None,
+        loss_weights: NDArray[np.float64] | None,
+    ) -> _Losses:
+        """The forward pass."""
+        size = len(values.a_tm1)
+        p_target, ratio_target = self._targets(values, ratios)
+
+        seen = [values.s_tm1] if ratios is None else [values.s_tm1, ratios.s_t]
+        features = cast(Tensor, self.network.torso(self._states(*seen)))
+        logits = cast(Tensor, self.network.value_head(features[:size]))
+        action = self._tensor(values.a_tm1)
+        errors = cross_entropy(p_target, torch.log_softmax(chosen(logits, action), dim=-1))
+        drawn = DrawnTransitions(
+            errors.detach(), lambda: self._ratio_of(features[:size]), lambda: self._rho(values)
+        )
+        value_loss = self._weighted(errors, drawn, loss_weights).mean()
+        if ratios is None:
+            zero = torch.zeros((), device=self.device)
+            return _Losses(value_loss, value_loss.detach(), zero, zero, None, drawn)
+        assert ratio_target is not None
+        assert self.network.ratio_head is not None
+        ratio_features = features[size:]
+        if self.config.network.ratio_gradient == "head":
+            ratio_features = ratio_features.detach()
+        z_t = self.network.ratio_head.score(ratio_features)
+        terms = self.ratio_loss.terms(z_t, ratio_target, ratios)
+        return _Losses(
+            value_loss + terms.loss,
+            value_loss.detach(),
+            terms.squared_error,
+            terms.residual,
+            terms.c_t,
+            drawn,
+        )
 
     @torch.no_grad()
     def _targets(

@@ -61,6 +61,8 @@ class Priority:
             drawn; None weighs all alike.
         floor: smallest priority, so that nothing is forgotten.
         renews_states: also write the ratios of the uniform batch of states.
+        is_relative: store priorities over `of_new`, here the running mean ratio, so that old and new ones stay
+            comparable while the mean drifts.
         of_new: priority of transitions that enter the replay.
     """
 
@@ -69,7 +71,13 @@ class Priority:
     loss_weights: Callable[[NDArray[np.float64]], NDArray[np.float64]] | None = None
     floor: float = 0.0
     renews_states: bool = False
+    is_relative: bool = False
     of_new: float = 1.0
+
+    @property
+    def unit(self) -> float:
+        """What stored priorities are multiples of."""
+        return self.of_new if self.is_relative else 1.0
 
 
 def make_priority(options: ReplayOptions) -> Priority | None:
@@ -83,6 +91,7 @@ def make_priority(options: ReplayOptions) -> Priority | None:
         _running_mean_ratio,
         floor=options.priority_floor,
         renews_states=options.refresh == "both",
+        is_relative=options.priority_scale == "mean",
     )
 
 

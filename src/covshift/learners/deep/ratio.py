@@ -13,11 +13,13 @@ from torch import Tensor, nn
 
 from covshift.config.training import RatioOptions
 from covshift.learners.deep.batches import RatioBatch
+from covshift.networks import LINEAR, FlooredLink, RatioHead, RatioLink
 from covshift.rules import (
     importance_ratio,
     initial_state_target,
     inverse_ratio_weight,
     leave_one_out_residual,
+    matching_loss,
     n_step_cop_target,
     squared_ratio_error,
 )
@@ -30,11 +32,13 @@ class RatioTerms(NamedTuple):
     """What a batch of states gives, before any step.
 
     Attributes:
-        loss: η · squared error + weight · normalization, to be minimized.
-        squared_error: mean of the weighted squared errors.
+        c_t: the predicted ratios, without their gradient.
+        loss: η · error + weight · normalization, to be minimized.
+        squared_error: mean of the squared errors, weighted as they are learned.
         residual: mean of target - c.
     """
 
+    c_t: Tensor
     loss: Tensor
     squared_error: Tensor
     residual: Tensor
@@ -42,17 +46,22 @@ class RatioTerms(NamedTuple):
 
 @final
 class RatioLoss:
-    """Eq. (9) on a batch of states: the one place that clips, weights and reduces the ratio's errors.
+    """The ratio's loss on a batch of states: the one place that clips, weights and reduces its errors.
+
+    The squared loss is eq. (9). The matching loss fits x = g(z), of which c = 1 - γ̂ + γ̂x is made, to
+    X = (T - (1 - γ̂))/γ̂ by G(z) - X z, whose derivative in z is x - X = (c - T)/γ̂ (B7).
 
     Args:
         options: the ratio's options.
+        link: how the head's scores become ratios.
 
     Attributes:
         mean_weight: running mean of 1/max(c, 1 - γ̂) under `inverse` weighting; None before the first batch.
     """
 
-    def __init__(self, options: RatioOptions) -> None:
-        self.options = options
+    def __init__(self, options: RatioOptions, link: RatioLink = LINEAR) -> None:
+        self.options, self.link = options, link
+        self._error = self._squared if options.ratio_loss == "squared" else self._matching
         self.mean_weight: float | None = None
         self._weights = self._inverse_weights if options.ratio_weighting == "inverse" else None
 
@@ -80,22 +89,32 @@ class RatioLoss:
         )
         return target_t
 
-    def terms(self, c_t: Tensor, target_t: Tensor, batch: RatioBatch) -> RatioTerms:
-        """The loss of the predicted ratios `c_t`; no gradient flows into targets or weights."""
+    def terms(self, z_t: Tensor, target_t: Tensor, batch: RatioBatch) -> RatioTerms:
+        """The loss of the predicted scores `z_t`; no gradient flows into targets or weights."""
         options = self.options
         target_t = target_t.detach()
+        c_t = self.link.ratio(z_t)
         trained = _tensor(batch.is_trained_t, c_t.device).to(c_t.dtype)
-        errors = squared_ratio_error(target_t, c_t) * trained
+        weights = trained
         if self._weights is not None:
-            errors = errors * self._weights(c_t.detach())
-        squared_error = errors.mean()
-        loss = options.ratio_loss_weight * squared_error
+            weights = trained * self._weights(c_t.detach())
+        loss = options.ratio_loss_weight * (self._error(z_t, c_t, target_t) * weights).mean()
         if options.normalization_weight > 0:
             residual = leave_one_out_residual(c_t.detach())
             loss = loss + options.normalization_weight * (residual * c_t).mean()
         with torch.no_grad():
+            squared_error = (squared_ratio_error(target_t, c_t) * weights).mean()
             gap = ((target_t - c_t) * trained).sum() / trained.sum().clamp(min=1.0)
-        return RatioTerms(loss, squared_error.detach(), gap)
+        return RatioTerms(c_t.detach(), loss, squared_error, gap)
+
+    def _squared(self, z_t: Tensor, c_t: Tensor, target_t: Tensor) -> Tensor:
+        return squared_ratio_error(target_t, c_t)
+
+    def _matching(self, z_t: Tensor, c_t: Tensor, target_t: Tensor) -> Tensor:
+        assert isinstance(self.link, FlooredLink)
+        gamma = self.link.ratio_discount
+        arrivals_t = (target_t - (1.0 - gamma)) / gamma
+        return matching_loss(z_t, arrivals_t, self.link.arrivals)
 
     def _inverse_weights(self, c_t: Tensor) -> Tensor:
         """1/c of each state over its running mean, under which the projected operator contracts (B1).
@@ -116,7 +135,7 @@ class RatioLearner:
 
     Args:
         torso: maps observations to features.
-        head: maps features to c, one number per sample.
+        head: a `RatioHead`, or any module that maps features to c, one number per sample.
         policy: maps a batch of observations to probabilities, batch × actions.
         options: `target_epsilon` is not used, and η only scales the loss.
         learning_rate: Adam's step size.
@@ -143,7 +162,8 @@ class RatioLearner:
     ) -> None:
         self.network = nn.Sequential(torso, head)
         self.target = copy.deepcopy(self.network).requires_grad_(False)
-        self.policy, self.loss = policy, RatioLoss(options)
+        self.policy = policy
+        self.loss = RatioLoss(options, head.link if isinstance(head, RatioHead) else LINEAR)
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=learning_rate, fused=True)
         self.target_updates, self.num_updates = target_updates, 0
 
@@ -161,8 +181,10 @@ class RatioLearner:
             c_source = cast(Tensor, self.target(_tensor(batch.s_window[0], device)))
             pi = _tensor(pi_window.astype(np.float32), device)
             target_t = self.loss.targets(c_source, pi, batch)
-        c_t = cast(Tensor, self.network(_tensor(batch.s_t, device)))
-        terms = self.loss.terms(c_t, target_t, batch)
+        torso, head = self.network
+        features = torso(_tensor(batch.s_t, device))
+        z_t = head.score(features) if isinstance(head, RatioHead) else cast(Tensor, head(features))
+        terms = self.loss.terms(z_t, target_t, batch)
         self.optimizer.zero_grad()
         terms.loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
