@@ -16,6 +16,7 @@ from covshift.data.store import Store
 from covshift.errors import InputError
 from covshift.estimation import (
     Logs,
+    RatioEstimate,
     Trajectory,
     as_logs,
     estimate_ratio,
@@ -220,6 +221,20 @@ def test_a_large_offset_does_not_change_the_scale(monkeypatch: pytest.MonkeyPatc
     assert isinstance(found, Affine)
     np.testing.assert_allclose(found.mean, states.mean(axis=0), rtol=1e-14)
     np.testing.assert_allclose(found.scale, [x[:, 0].std(), x[:, 1].std(), 1.0], rtol=1e-4)
+
+
+def test_features_of_a_users_own_are_given_again_to_load(tmp_path: Path) -> None:
+    class Halves:
+        is_tabular, size = True, 3
+
+        def __call__(self, states: np.ndarray) -> np.ndarray:
+            return states // 2
+
+    found = estimate_ratio(logged(), EPISODIC.pi, ratio_discount=0.9, features=Halves())
+    with pytest.raises(InputError, match="give it as `features`"):
+        RatioEstimate.load(found.save(tmp_path))
+    again = RatioEstimate.load(tmp_path, features=Halves())
+    np.testing.assert_array_equal(again.ratio(np.arange(5)), found.ratio(np.arange(5)))
 
 
 def spoiled(**columns: Any) -> pd.DataFrame:

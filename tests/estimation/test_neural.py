@@ -61,7 +61,7 @@ def test_the_network_finds_the_exact_ratio_of_episodes() -> None:
 
 
 def test_targets_do_not_clip_negative_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A clipped target would add mass to the fit (B6); the estimate itself is never negative."""
+    """A clipped target would add mass to the fit and lift its mean (B6); the estimate is never negative."""
     seen: list[RatioLearner] = []
 
     def learner_of(*parts: Any, **options: Any) -> RatioLearner:

@@ -15,7 +15,10 @@ from covshift.validation import Dense, Vector, as_table
 
 
 class Features(Protocol):
-    """A map from a batch of states to rows of numbers, or to state numbers if `is_tabular`."""
+    """A map from a batch of states to rows of numbers, or to state numbers if `is_tabular`.
+
+    An object of a user's own with these members can be given as `features`.
+    """
 
     @property
     def is_tabular(self) -> bool:
@@ -210,7 +213,7 @@ def as_features(features: FeaturesLike, logs: Logs) -> Features:
 
 
 def save_features(features: Features) -> tuple[str, dict[str, NDArray[Any]]]:
-    """The kind of the features and the arrays they are made of; of a function only its number of rows."""
+    """The kind of the features and the arrays they are made of; of a user's own only their number."""
     for kind, made in _SAVED.items():
         if type(features) is made:
             return kind, {name: np.asarray(value) for name, value in vars(features).items()}
@@ -218,10 +221,12 @@ def save_features(features: Features) -> tuple[str, dict[str, NDArray[Any]]]:
 
 
 def load_features(kind: str, arrays: dict[str, NDArray[Any]], given: FeaturesLike) -> Features:
-    """The features that `save_features` described; a function must be given again."""
+    """The features that `save_features` described; a user's own must be given again."""
     if kind == "function":
         if not callable(given):
             raise InputError("the estimate used a function of features: give it as `features`")
+        if hasattr(given, "is_tabular"):
+            return cast(Features, given)
         return FunctionFeatures(given, int(arrays["size"]))
     if kind not in _SAVED:
         raise InputError(f"features of the kind '{kind}' are not known")

@@ -57,7 +57,7 @@ class Logs:
     As a sequence it holds trajectories: `len(logs)` is their number, `logs[3]` and `for trajectory in logs`
     give a `Trajectory`, and `logs[10:20]`, `logs[[3, 5]]` or `logs[mask]` give `Logs` of some of them.
     `num_transitions` and the columns below count transitions. The columns are in memory; states are looked up
-    when `states` or `next_states` asks for them.
+    when `states` or `next_states` asks for them. The states of a trajectory are taken to follow one another.
 
     Make it with `as_logs` or one of the functions it names, which check their inputs.
 
@@ -94,16 +94,16 @@ class Logs:
         return int(self.trajectory[-1]) + 1
 
     def __iter__(self) -> Iterator[Trajectory]:
-        return (self[number] for number in range(len(self)))
+        return map(self._trajectory, range(len(self)))
 
     @overload
     def __getitem__(self, which: int) -> Trajectory: ...
     @overload
     def __getitem__(self, which: slice | ArrayLike) -> Logs: ...
     def __getitem__(self, which: int | slice | ArrayLike) -> Trajectory | Logs:
+        if isinstance(which, int | np.integer):
+            return self._trajectory(range(len(self))[which])
         numbers = np.arange(len(self))[which if isinstance(which, slice) else np.asarray(which)]
-        if np.ndim(numbers) == 0:
-            return self._trajectory(int(numbers))
         if not len(numbers):
             raise InputError("no trajectory is left")
         lengths = self.lengths[numbers]
@@ -141,7 +141,7 @@ class Logs:
         """The row of each trajectory's first transition."""
         return np.flatnonzero(np.diff(self.trajectory, prepend=-1) > 0)
 
-    @property
+    @cached_property
     def lengths(self) -> NDArray[np.int64]:
         """The number of transitions of each trajectory."""
         return np.diff(self.starts, append=self.num_transitions)

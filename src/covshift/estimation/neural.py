@@ -41,10 +41,10 @@ def fit_neural(
 
     Args:
         problem: the ratio to estimate.
-        num_steps: n of the n-step target (B4); states with fewer steps before them in their record have none.
+        num_steps: n of the n-step target; states with fewer steps before them in their record have none.
         weighting: weight of the squared errors: uniform, or 1/ĉ.
         head: `linear`, whose negative outputs stay as they are in targets and become 0 in the result; or
-            `softplus`, which is positive but loses mass where targets are noisy (B6).
+            `softplus`, which is positive but loses mass where targets are noisy (B6, on the mean ratio).
         num_updates: number of mini-batches.
         batch_size: states per mini-batch.
         learning_rate: Adam's first step size, which falls linearly to 0.
