@@ -263,7 +263,9 @@ def test_any_gymnasium_id_works(tmp_path: Path) -> None:
         (["CartPole-v1", "--policy", "file:none.npy"], "the policy file none.npy cannot be read"),
         (["CartPole-v1", "--policy", "run:x,epsilon=0.1"], "x is no run: it has no config.json"),
         (["CartPole-v1", "--policy", "json:nothing"], "cannot be imported"),
-        (["CartPole-v1", "--transitions", "0"], "transitions must be at least 1, but it is 0"),
+        (["CartPole-v1", "--transitions", "0"], "transitions must lie in [1, "),
+        (["CartPole-v1", "--envs", "0"], "envs must lie in [1, "),
+        (["CartPole-v1", "--seed", "-1"], "seed must not be negative, but it is -1"),
     ],
 )
 def test_bad_requests_end_with_a_one_line_message(

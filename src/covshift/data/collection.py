@@ -15,11 +15,12 @@ from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, final
+from typing import Annotated, Any, final
 
 import numpy as np
 
 from covshift.config.environment import EnvOptions
+from covshift.config.ranges import Count, Range, check_ranges
 from covshift.data.codec import DICTIONARY_FRAMES, FrameCodec, encoding_of, train_dictionary
 from covshift.data.format import (
     COLUMNS,
@@ -70,19 +71,15 @@ class Request:
     """
 
     env: str
-    transitions: int
+    transitions: Count
     policies: tuple[str, ...] = ("uniform",)
-    seed: int = 0
-    envs: int = 8
+    seed: Annotated[int, Range(0)] = 0
+    envs: Count = 8
     options: EnvOptions = field(default_factory=EnvOptions)
-    shard_transitions: int = SHARD_TRANSITIONS
+    shard_transitions: Count = SHARD_TRANSITIONS
 
     def __post_init__(self) -> None:
-        for name in ("transitions", "envs", "shard_transitions"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1, but it is {getattr(self, name)}")
-        if self.seed < 0:
-            raise InputError(f"seed must not be negative, but it is {self.seed}")
+        check_ranges(self)
         if not self.policies:
             raise InputError("at least one policy is needed")
 

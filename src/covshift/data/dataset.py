@@ -82,6 +82,11 @@ class Dataset:
         """Transitions of all episodes."""
         return int((self._stops - self._starts - 1)[list(self.chosen)].sum())
 
+    @property
+    def num_bytes(self) -> int:
+        """Size of the folder's files."""
+        return sum(path.stat().st_size for path in self.folder.iterdir())
+
     def __len__(self) -> int:
         return len(self.chosen)
 
@@ -115,14 +120,13 @@ class Dataset:
         states = f"{observation['dtype']} {tuple(observation['shape'])}, {observation['encoding']}"
         if observation["stack"] > 1:
             states += f", {observation['stack']} stacked on reading"
-        size = sum(path.stat().st_size for path in self.folder.iterdir())
         return {
             "environment": str(request.get("env", request.get("source"))),
             "transitions": f"{self.num_transitions:,} in {episodes}",
             "actions": str(self.manifest["num_actions"]),
             "observation": states,
             "policies": ", ".join(policy["policy"] for policy in request["policies"]),
-            "size on disk": f"{size / 2**20:,.2f} MiB",
+            "size on disk": f"{self.num_bytes / 2**20:,.2f} MiB",
         }
 
     def _episode(self, start: int, stop: int) -> Episode:

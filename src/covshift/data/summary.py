@@ -16,8 +16,7 @@ from covshift.data.dataset import Dataset
 def summarize(dataset: Dataset) -> dict[str, str]:
     """What a dataset holds, as pairs of a word and a text."""
     column, manifest = dataset.store.columns, dataset.manifest
-    facts, shards, totals = dataset.describe(), manifest["shards"], manifest["totals"]
-    size = sum(path.stat().st_size for path in dataset.folder.iterdir())
+    facts, shards = dataset.describe(), manifest["shards"]
     ends = np.flatnonzero(column["action"] < 0)
     starts = np.flatnonzero(column["is_initial"])
     sums = np.concatenate([[0.0], np.cumsum(column["reward"], dtype=np.float64)])
@@ -31,7 +30,7 @@ def summarize(dataset: Dataset) -> dict[str, str]:
             for k, policy in enumerate(manifest["request"]["policies"])
         ),
         "size on disk": f"{facts['size on disk']} in {len(shards)} shards, "
-        f"{size / totals['rows']:.0f} bytes per row",
+        f"{dataset.num_bytes / manifest['totals']['rows']:.0f} bytes per row",
         "seed": str(manifest["request"].get("seed", "none")),
         "episode length": _spread(ends - starts),
         "return": _spread(sums[ends + 1] - sums[starts]),
