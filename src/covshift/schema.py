@@ -7,11 +7,15 @@ of plain dataclasses, and its errors are finished sentences that do not say what
 from __future__ import annotations
 
 import difflib
+import functools
 import json
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args, get_type_hints
 
 from covshift.errors import InputError
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 T = TypeVar("T")
 
@@ -32,14 +36,11 @@ def read_json(path: Path, kind: type[T]) -> T:
             The message names the file and the key.
     """
     # Pydantic takes a tenth of a second to import, which commands that read no JSON should not pay.
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import ValidationError
 
-    # Settings cannot be given for a dataclass itself, but they reach one inside of a union.
-    wanted: Any = kind | None
-    adapter: TypeAdapter[T | None] = TypeAdapter(wanted, config=_SETTINGS)
     try:
         text = path.read_bytes()
-        value = adapter.validate_json(text)
+        value: T | None = _validator(cast(Any, kind)).validate_json(text)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from error
     except ValidationError as wrong:
@@ -48,6 +49,14 @@ def read_json(path: Path, kind: type[T]) -> T:
         raise InputError(f"{path}: the file must hold an object, but it is null")
     json.loads(text, parse_int=lambda digits: _check_size(digits, path))
     return value
+
+
+@functools.cache
+def _validator(kind: Any) -> TypeAdapter[Any]:
+    from pydantic import TypeAdapter
+
+    # Settings cannot be given for a dataclass itself, but they reach one inside of a union.
+    return TypeAdapter(kind | None, config=_SETTINGS)
 
 
 def _check_size(digits: str, path: Path) -> int:
