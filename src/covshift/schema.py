@@ -7,12 +7,15 @@ of plain dataclasses, and its errors are finished sentences that do not say what
 from __future__ import annotations
 
 import difflib
+import functools
 import json
-from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args, get_type_hints
 
 from covshift.errors import InputError
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 T = TypeVar("T")
 
@@ -37,8 +40,7 @@ def read_json(path: Path, kind: type[T]) -> T:
 
     try:
         text = path.read_bytes()
-        adapter: Any = _adapter(kind)  # type: ignore[arg-type]
-        value: T | None = adapter.validate_json(text)
+        value: T | None = _validator(cast(Any, kind)).validate_json(text)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from error
     except ValidationError as wrong:
@@ -49,8 +51,8 @@ def read_json(path: Path, kind: type[T]) -> T:
     return value
 
 
-@cache
-def _adapter(kind: Any) -> Any:
+@functools.cache
+def _validator(kind: Any) -> TypeAdapter[Any]:
     from pydantic import TypeAdapter
 
     # Settings cannot be given for a dataclass itself, but they reach one inside of a union.
@@ -78,8 +80,7 @@ def _sentence(error: Any, kind: Any) -> str:
             hint = f"; did you mean {near[0]!r}?" if near else hint
             return f"{_path(parents)} has the unknown key {last!r}{hint}"
         case "value_error":
-            where = f"{_path(error['loc'])}: " if error["loc"] else ""
-            return f"{where}{error['ctx']['error']}"
+            return f"{_path(error['loc'])}: {error['ctx']['error']}"
     wanted = error["msg"].replace("Input should be", "must be")
     shown = repr(error["input"])
     shown = shown if len(shown) <= 60 else shown[:59] + "…"

@@ -16,7 +16,6 @@ from covshift.experiments.theory.claims.chapter import Chapter
 from covshift.rules import discounted_cop_target
 from covshift.theory import (
     CopOperator,
-    DiscountedCopOperator,
     MarkovChain,
     NormalizedCopOperator,
     ResetTransition,
@@ -198,8 +197,7 @@ def _expected_target(case: Case) -> float:
         total[states[1]] += probability * float(
             discounted_cop_target(np.asarray(c[states[0]]), np.asarray(rho), gamma)
         )
-    operator = DiscountedCopOperator(problem.chain_pi, problem.d_mu, gamma)
-    return relative(total / problem.d_mu - operator.apply(c), c)
+    return relative(total / problem.d_mu - problem.cop.discounted(gamma).apply(c), c)
 
 
 @refuted("E18-printed-bar", "3 states, 2 actions", small, cases=60)
