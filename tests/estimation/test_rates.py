@@ -87,7 +87,7 @@ def test_ratios_converge(
     assert -0.75 < slope(errors) < (-0.2 if method == "td" else -0.35), errors
 
 
-def test_short_records_do_not_bias_what_counts_sources() -> None:
+def test_short_records_do_not_bias_methods_that_count_states_acted_in() -> None:
     """60 000 transitions cut after every third; a ratio that counted the last states too would be off by 0.3."""
     logs = simulate_logs(_EPISODIC.mdp, _EPISODIC.mu, 3, 20_000, np.random.default_rng(0))
     experience = Experience.of(logs, _EPISODIC.pi)

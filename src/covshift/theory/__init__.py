@@ -1,6 +1,6 @@
-"""The exact objects: finite MDPs, chains, operators, projections, bounds, examples.
+"""Exact theory of finite problems: MDPs, chains, operators, projections, bounds, examples.
 
-Everything is NumPy/SciPy in float64; kernels may be dense or sparse. Nothing here learns.
+Everything is NumPy and SciPy in float64; transition matrices may be dense or sparse. Nothing here learns.
 """
 
 from covshift.theory import examples
@@ -25,7 +25,6 @@ from covshift.theory.operators import (
     AffineOperator,
     BellmanOperator,
     CopOperator,
-    DiscountedCopOperator,
     NormalizedCopOperator,
     PowerOperator,
     ProjectedOperator,
@@ -44,7 +43,6 @@ __all__ = [
     "ApproximationError",
     "BellmanOperator",
     "CopOperator",
-    "DiscountedCopOperator",
     "FiniteMDP",
     "MarkovChain",
     "NormalizedCopOperator",

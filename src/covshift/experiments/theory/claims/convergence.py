@@ -16,7 +16,6 @@ from covshift.experiments.theory.claims.cases import (
 from covshift.rules import discounted_cop_target
 from covshift.theory import (
     CopOperator,
-    DiscountedCopOperator,
     MarkovChain,
     NormalizedCopOperator,
     ResetTransition,
@@ -157,7 +156,7 @@ def _expected_target(case: Case) -> float:
         total[states[1]] += probability * float(
             discounted_cop_target(np.asarray(c[states[0]]), np.asarray(rho), gamma)
         )
-    operator = DiscountedCopOperator(problem.chain_pi, problem.d_mu, gamma)
+    operator = problem.cop.discounted(gamma)
     return relative(total / problem.d_mu - operator.apply(c), c)
 
 
