@@ -1,4 +1,4 @@
-"""Each method against the exact ratio of the population, and against a slow twin on samples."""
+"""Each method against the exact ratio of the population, and on samples against a slow version of itself."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -306,7 +306,7 @@ def test_loading_needs_a_features_function_again(tmp_path: Path) -> None:
 
 @pytest.fixture
 def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a test registers is gone after it."""
+    """Methods that a test registers are removed after it."""
     monkeypatch.setattr(fitting, "METHODS", dict(fitting.METHODS))
 
 
@@ -325,7 +325,7 @@ def test_a_registered_method_can_be_used_by_name() -> None:
 
 @pytest.mark.usefixtures("own_registry")
 def test_a_method_may_see_raw_observations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a network needs: observations as they are, and a function that can be saved and loaded."""
+    """A network needs observations as they are, and a function that can be saved and loaded."""
 
     class Steep:
         kind: ClassVar[str] = "steep"
