@@ -2,9 +2,9 @@
 
     python benchmarks/theory.py [--sides 100 316 1000] [--repeats 3] [--cap 300]
 
-Each side runs in a process of its own, for its peak memory, and alternates the two ways. Both go on
-until the L1 residual is at most 1e-8; plain iteration is stopped at the cap, and the ratio then is a
-lower bound (a capped iteration is not repeated). For c the residual is that of d_μ·c, a distribution.
+Each size runs in a process of its own, so that its peak memory can be measured, and alternates the two ways. Both
+run until the L1 residual is at most 1e-8. Plain iteration is stopped at the cap, which makes the ratio a lower bound,
+and a capped iteration is not repeated. For c the residual is that of d_μ·c, a distribution.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ QUANTITIES = ("d_mu", "value", "ratio")
 def solve(side: int) -> tuple[dict[str, float], dict[str, float], Vector]:
     """Seconds and residual of each quantity by the library; value and ratio share a factorization."""
     problem = open_grid(side)
-    pushed = problem.chain_mu, problem.chain_pi
+    chain_mu, chain_pi = problem.chain_mu, problem.chain_pi
     seconds, residual = {}, {}
 
     start = time.perf_counter()
-    d_mu = pushed[0].stationary()
+    d_mu = chain_mu.stationary()
     seconds["d_mu"] = time.perf_counter() - start
-    residual["d_mu"] = float(np.abs(pushed[0].push(d_mu) - d_mu).sum())
+    residual["d_mu"] = float(np.abs(chain_mu.push(d_mu) - d_mu).sum())
 
     start = time.perf_counter()
-    bellman = BellmanOperator(pushed[1], problem.mdp.r_pi(problem.pi), DISCOUNT)
+    bellman = BellmanOperator(chain_pi, problem.mdp.r_pi(problem.pi), DISCOUNT)
     value = bellman.fixed_point()
     seconds["value"] = time.perf_counter() - start
     residual["value"] = float(np.abs(bellman.apply(value) - value).sum())
 
     start = time.perf_counter()
-    operator = CopOperator(pushed[1], d_mu).discounted(DISCOUNT)
+    operator = CopOperator(chain_pi, d_mu, DISCOUNT)
     c = operator.fixed_point()
     seconds["ratio"] = time.perf_counter() - start
     residual["ratio"] = float(np.abs(d_mu * (operator.apply(c) - c)).sum())
@@ -143,7 +143,7 @@ def main() -> None:
     parser.add_argument("--sides", type=int, nargs="+", default=[100, 316, 1000])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--cap", type=float, default=300.0, help="seconds for each plain iteration")
-    parser.add_argument("--one", action="store_true", help="measure one side and print JSON")
+    parser.add_argument("--one", action="store_true", help="measure one size and print JSON")
     options = parser.parse_args()
     if options.one:
         print(json.dumps(measure(options.sides[0], options.repeats, options.cap)))

@@ -80,7 +80,8 @@ def _sentence(error: Any, kind: Any) -> str:
             hint = f"; did you mean {near[0]!r}?" if near else hint
             return f"{_path(parents)} has the unknown key {last!r}{hint}"
         case "value_error":
-            return f"{_path(error['loc'])}: {error['ctx']['error']}"
+            where = f"{_path(error['loc'])}: " if error["loc"] else ""
+            return f"{where}{error['ctx']['error']}"
     wanted = error["msg"].replace("Input should be", "must be")
     shown = repr(error["input"])
     shown = shown if len(shown) <= 60 else shown[:59] + "…"

@@ -1,8 +1,8 @@
 """Every method and estimator converges to the exact answer, at the rate 1/√N.
 
-Errors are medians over seeds at 10² … 10⁵ transitions, since at 10² a sampled operator can be nearly
-singular. The slope of log error over log N must be -½, give or take what so few seeds allow, and the error
-at 10⁵ is checked itself. Bootstrapping with decreasing steps may be slower.
+Errors are medians over seeds at 10² … 10⁵ transitions, since at 10² a sampled operator can be nearly singular. The
+slope of log error over log N must be -½, within what so few seeds allow, and the error at 10⁵ must be small.
+Bootstrapping with decreasing step sizes may converge more slowly.
 """
 
 import warnings
@@ -87,8 +87,8 @@ def test_ratios_converge(
     assert -0.75 < slope(errors) < (-0.2 if method == "td" else -0.35), errors
 
 
-def test_short_records_do_not_bias_what_counts_sources() -> None:
-    """60 000 transitions cut after every third; a ratio that counted the last states too would be off by 0.3."""
+def test_short_records_do_not_bias_methods_that_count_states_acted_in() -> None:
+    """60 000 transitions in records of three; a ratio that counted the last states of records would be off by 0.3."""
     logs = simulate_logs(_EPISODIC.mdp, _EPISODIC.mu, 3, 20_000, np.random.default_rng(0))
     experience = Experience.of(logs, _EPISODIC.pi)
     truth = true_value(_EPISODIC, 0.9)

@@ -1,4 +1,4 @@
-"""Each method against the exact ratio of the population, and against a slow twin on samples."""
+"""Each method against the exact ratio of the population, and on samples against a slow version of itself."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +24,7 @@ from covshift.estimation.problem import FUNCTIONS, LinearRatioFunction, RatioPro
 from covshift.estimation.ratio import RatioEstimate
 from covshift.estimation.tabular_methods import fit_td
 from covshift.learners import TabularRatio, robbins_monro
-from covshift.theory import DiscountedCopOperator, ProjectedOperator, effective_sample_share
+from covshift.theory import CopOperator, ProjectedOperator, effective_sample_share
 from covshift.theory.examples import Problem, episodic, four_rooms, garnet, line_chain, random_walk
 from covshift.theory.simulation import Transition
 from covshift.validation import Vector
@@ -85,7 +85,7 @@ def test_discounted_visits_are_exact(problem: Problem, discount: float, method: 
 def test_least_squares_is_the_projected_fixed_point() -> None:
     problem = garnet(np.random.default_rng(5), 8, 3, 3)
     phi = np.column_stack([np.ones(8), np.random.default_rng(0).standard_normal((8, 2))])
-    operator = DiscountedCopOperator(problem.chain_pi, problem.d_mu, 0.6)
+    operator = CopOperator(problem.chain_pi, problem.d_mu, 0.6)
     asked = RatioProblem(population(problem, phi), 0.6, "continuing")
     uniform = fit_ratio(asked, "least-squares")
     assert isinstance(uniform, LinearRatioFunction)
@@ -107,10 +107,10 @@ def test_least_squares_is_the_projected_fixed_point() -> None:
     assert closest < 5e-3
 
 
-def test_a_ridge_shrinks_as_its_equation_says() -> None:
+def test_a_ridge_solves_its_equation() -> None:
     asked = RatioProblem(population(CONTINUING, np.eye(6)), 0.9, "continuing")
     found = fit_ratio(asked, "least-squares", ridge=0.3)
-    y = DiscountedCopOperator(CONTINUING.chain_pi, CONTINUING.d_mu, 0.9).as_matrix()
+    y = CopOperator(CONTINUING.chain_pi, CONTINUING.d_mu, 0.9).as_matrix()
     d_mu = np.diag(CONTINUING.d_mu)
     expected = np.linalg.solve(d_mu @ (np.eye(6) - y) + 0.3 * np.eye(6), 0.1 * CONTINUING.d_mu)
     np.testing.assert_allclose(found.at(np.eye(6)), expected, atol=1e-10)
@@ -119,7 +119,7 @@ def test_a_ridge_shrinks_as_its_equation_says() -> None:
 @pytest.mark.parametrize("num_steps", [1, 3])
 @pytest.mark.parametrize("ratio_discount", [0.9, 1.0])
 @pytest.mark.parametrize("semantics", ["continuing", "visits"])
-def test_td_is_the_learner_of_the_table(
+def test_td_equals_the_tabular_learner(
     num_steps: int, ratio_discount: float, semantics: EpisodeSemantics
 ) -> None:
     problem = CONTINUING if semantics == "continuing" else EPISODIC
@@ -161,7 +161,7 @@ def test_td_restarts_across_an_episodes_end() -> None:
     np.testing.assert_allclose(found.ratio([0, 1]), [2.0, 2.5], atol=1e-9)
 
 
-def test_semi_gradient_comes_to_rest_where_least_squares_does() -> None:
+def test_semi_gradient_converges_to_the_least_squares_solution() -> None:
     problem = line_chain(5)
     logs = simulate_logs(problem.mdp, problem.mu, 200, 5, np.random.default_rng(0))
     phi = np.column_stack([np.ones(5), np.linspace(-1, 1, 5)])
@@ -205,7 +205,7 @@ def test_diagnostics_of_the_exact_ratio() -> None:
     assert projected_residual(asked, TableRatio(exact_ratio.c + 1.0)) == pytest.approx(
         np.sqrt(
             problem.d_mu
-            @ (DiscountedCopOperator(problem.chain_pi, problem.d_mu, 0.9).as_matrix() @ np.ones(104) - 1) ** 2
+            @ (CopOperator(problem.chain_pi, problem.d_mu, 0.9).as_matrix() @ np.ones(104) - 1) ** 2
         )
     )  # fmt: skip
 
@@ -289,7 +289,7 @@ def test_an_estimate_survives_saving(features: np.ndarray | None, tmp_path: Path
         RatioEstimate.load(tmp_path / "estimate")
 
 
-def test_a_function_of_features_is_asked_for_again(tmp_path: Path) -> None:
+def test_loading_needs_a_features_function_again(tmp_path: Path) -> None:
     problem = line_chain(5)
     logs = simulate_logs(problem.mdp, problem.mu, 100, 8, np.random.default_rng(0))
 
@@ -306,12 +306,12 @@ def test_a_function_of_features_is_asked_for_again(tmp_path: Path) -> None:
 
 @pytest.fixture
 def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a test registers is gone after it."""
+    """Methods that a test registers are removed after it."""
     monkeypatch.setattr(fitting, "METHODS", dict(fitting.METHODS))
 
 
 @pytest.mark.usefixtures("own_registry")
-def test_a_registered_method_is_a_peer() -> None:
+def test_a_registered_method_can_be_used_by_name() -> None:
     def ones(problem: RatioProblem, *, height: float = 1.0) -> TableRatio:
         return TableRatio(np.full(problem.experience.features.size, height))
 
@@ -325,7 +325,7 @@ def test_a_registered_method_is_a_peer() -> None:
 
 @pytest.mark.usefixtures("own_registry")
 def test_a_method_may_see_raw_observations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a network needs: observations as they are, and a function that can be saved and loaded."""
+    """A network needs observations as they are, and a function that can be saved and loaded."""
 
     class Steep:
         kind: ClassVar[str] = "steep"

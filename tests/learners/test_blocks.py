@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from covshift.errors import InputError
 from covshift.learners import (
     Emphasis,
     ExactRatio,
@@ -140,3 +141,15 @@ def test_observations_come_every_so_many_steps_however_the_data_are_cut(every: i
     ]
     assert len(seen[0]) == 1 + 40 // every
     np.testing.assert_array_equal(seen[0], seen[1])
+
+
+def test_blocks_that_do_not_fit_the_learner_are_refused() -> None:
+    learner = TabularRatio(CONTINUING.rho, 0.9, STEPS)
+    (block,) = blocks_of(CONTINUING, (3,))
+    with pytest.raises(InputError, match="there is no state 5: the learner has 5 states"):
+        learner.update(learner.init(6), block._replace(s_t=block.s_t * 0 + 5))
+    with pytest.raises(InputError, match="there is no state -1"):
+        learner.update(learner.init(6), block._replace(s_t=block.s_t * 0 - 1))
+    value = LinearTD(CONTINUING.phi, CONTINUING.rho, 0.9, STEPS, RhoOnly())
+    with pytest.raises(InputError, match=r"states have shape \(3, 6\), but \(steps, 2\) is needed"):
+        value.update(value.init(2), block)

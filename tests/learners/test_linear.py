@@ -49,7 +49,7 @@ def feed(learner: Any, problem: Problem, num_steps: int, num_seeds: int = 64) ->
     return state
 
 
-def test_one_hot_features_are_the_table() -> None:
+def test_linear_learning_with_one_hot_features_is_tabular_learning() -> None:
     for problem in (problem_and_features()[0], random_walk()):
         size = problem.mdp.num_states
         table = TabularRatio(problem.rho, 0.9, constant(0.1))
@@ -61,7 +61,7 @@ def test_one_hot_features_are_the_table() -> None:
         )
 
 
-def test_step_is_the_rule() -> None:
+def test_a_linear_step_follows_the_rule() -> None:
     problem, phi = problem_and_features()
     learner = LinearRatio(
         phi, problem.rho, 0.9, constant(0.1), initial_weights=np.array([1.0, 2, 3])
@@ -86,7 +86,7 @@ def test_expected_step_vanishes_at_the_projected_fixed_point() -> None:
     np.testing.assert_allclose(share @ (state.w - fixed), 0.0, atol=1e-12)
 
 
-def test_semi_gradient_finds_that_fixed_point() -> None:
+def test_semi_gradient_learning_finds_the_projected_fixed_point() -> None:
     problem, phi = problem_and_features()
     learner = LinearRatio(phi, problem.rho, 0.5, robbins_monro(0.2, 200))
     ratio = learner.ratio(feed(learner, problem, 5000)).mean(axis=0)
@@ -146,7 +146,7 @@ def test_soft_normalizations_expected_direction_is_minus_the_gradient() -> None:
     assert (np.abs(direction.mean(axis=0) - expected) < 5 * error).all()
 
 
-def test_dual_weighting_keeps_the_tabular_fixed_point() -> None:
+def test_inverse_weighting_keeps_the_tabular_fixed_point() -> None:
     problem, _ = problem_and_features()
     learner = LinearRatio(
         np.eye(5),
@@ -160,7 +160,7 @@ def test_dual_weighting_keeps_the_tabular_fixed_point() -> None:
     np.testing.assert_allclose(ratio, problem.c_star(0.9), atol=0.05)
 
 
-def test_dual_weights_are_those_of_b1() -> None:
+def test_errors_are_weighted_by_the_inverse_ratio() -> None:
     problem, phi = problem_and_features()
     start = np.array([1.0, 0.3, 0.2])
     transition, share = expectation(problem)
@@ -178,7 +178,7 @@ def test_dual_weights_are_those_of_b1() -> None:
     np.testing.assert_allclose(moved[1] * mean_weight[:, None], moved[0] / c_t[:, None])
 
 
-def test_value_corrections_in_expectation() -> None:
+def test_expected_td_steps_are_those_of_the_corrected_distribution() -> None:
     problem, phi = problem_and_features()
     transition, share = expectation(problem)
     theta = np.array([0.5, -1.0, 2.0])
@@ -260,7 +260,7 @@ def one_step(problem: Problem, s: int, a: int, t: int, *, ended: bool) -> Transi
     return Transition._make(np.array([[field]]) for field in fields)
 
 
-def test_an_episodes_end_has_no_value_behind_it() -> None:
+def test_nothing_is_bootstrapped_past_the_end_of_an_episode() -> None:
     chain = boyan_chain()
     theta = np.array([1.0, 2.0, 3.0, 4.0])
     learner = LinearTD(chain.phi, chain.rho, 1.0, constant(1.0), RhoOnly(), theta)
@@ -284,7 +284,7 @@ def test_boyans_chain_is_learned() -> None:
         np.testing.assert_allclose(value, chain.bellman.fixed_point(), atol=0.3)
 
 
-def test_the_trace_starts_anew_with_an_episode() -> None:
+def test_the_trace_restarts_with_each_episode() -> None:
     walk = random_walk()
     emphasis, trace = Emphasis(0.9), np.array([5.0])
     emphasis.weights(trace, np.array([[2.0]]), one_step(walk, 2, 1, 3, ended=False))
@@ -293,7 +293,7 @@ def test_the_trace_starts_anew_with_an_episode() -> None:
     np.testing.assert_allclose(trace, [1.0])
 
 
-def test_a_negative_learned_ratio_weighs_nothing() -> None:
+def test_a_negative_learned_ratio_has_weight_zero() -> None:
     problem, phi = problem_and_features()
     ratio = LinearRatio(
         phi, problem.rho, 0.9, constant(0.1), initial_weights=np.array([-1.0, 0, 0])
@@ -325,7 +325,7 @@ def test_weights_have_a_floor_and_a_running_mean() -> None:
     np.testing.assert_allclose(learner.ratio(state)[0], c / scale)
 
 
-def test_episodes_keep_the_scale_of_dual_weighting() -> None:
+def test_episodes_keep_the_scale_of_inverse_weighting() -> None:
     walk = random_walk()
     learner = LinearRatio(
         np.eye(6),

@@ -31,7 +31,7 @@ def all_transitions(problem: Problem) -> tuple[Transition, Vector]:
 
 @pytest.mark.parametrize("gamma", [0.0, 0.9, 1.0])
 @pytest.mark.parametrize("episodes", [False, True])
-def test_expected_update_is_the_operator(gamma: float, episodes: bool) -> None:
+def test_the_expected_update_applies_the_operator(gamma: float, episodes: bool) -> None:
     rng = np.random.default_rng(0)
     problem = random_walk(revisits_start=True) if episodes else dirichlet(rng, 4, 3)
     transition, share = all_transitions(problem)
@@ -62,7 +62,7 @@ def learned(problem: Problem, learner: TabularRatio, num_steps: int = 20_000) ->
         {"ratio_discount": 1.0, "normalize": True},
     ],
 )
-def test_learned_ratios_are_the_exact_ones(options: dict[str, float]) -> None:
+def test_learned_ratios_converge_to_the_exact_ones(options: dict[str, float]) -> None:
     problem = random_walk(pi_right=0.6).restart()
     learner = TabularRatio(problem.rho, step_size=robbins_monro(0.3, 100), **options)  # type: ignore[arg-type]
     ratios = learned(problem, learner)
@@ -80,7 +80,7 @@ def test_episodes_are_learned_with_ratio_one_at_the_start() -> None:
     np.testing.assert_allclose(ratios.mean(axis=0), problem.c_star(0.9), atol=0.03)
 
 
-def test_undiscounted_cop_keeps_no_scale_without_normalization() -> None:
+def test_without_normalization_undiscounted_cop_loses_the_scale() -> None:
     problem = random_walk(pi_right=0.6).restart()
     ratios = learned(problem, TabularRatio(problem.rho, 1.0, robbins_monro(0.3, 100)))
     scale = ratios @ problem.d_mu
@@ -89,7 +89,7 @@ def test_undiscounted_cop_keeps_no_scale_without_normalization() -> None:
     np.testing.assert_allclose(shape, problem.c_star(), atol=0.05)
 
 
-def test_seeds_do_not_touch_each_other() -> None:
+def test_seeds_do_not_affect_each_other() -> None:
     problem = dirichlet(np.random.default_rng(3), 4, 2)
     transitions = list(simulate(problem.mdp, problem.mu, 200, 5, np.random.default_rng(0)))
     learner = TabularRatio(problem.rho, 0.9, robbins_monro(0.5), num_steps=3, normalize=True)
@@ -111,7 +111,7 @@ def test_ratio_and_value_are_learned_together() -> None:
     np.testing.assert_allclose(state.v.mean(axis=0), problem.mdp.value(problem.pi, 0.9), atol=0.03)
 
 
-def test_windows_keep_their_order() -> None:
+def test_two_step_targets_apply_the_operator_twice() -> None:
     # Every path of two steps as a seed of its own: the mean of the two-step target is Y_γ̂².
     problem = dirichlet(np.random.default_rng(5), 3, 2)
     kernel = problem.mdp.dense_kernel()
@@ -131,7 +131,7 @@ def test_windows_keep_their_order() -> None:
     np.testing.assert_allclose(share @ (state.c - c), 0.5 * expected, atol=1e-12)
 
 
-def test_values_of_episodes_are_learned_to_their_end() -> None:
+def test_values_of_episodes_are_learned_without_a_discount() -> None:
     problem = random_walk(pi_right=0.6)
     ratio = TabularRatio(problem.rho, 0.9, robbins_monro(0.3, 100))
     learner = TabularCorrectedTD(ratio, 1.0, robbins_monro(0.3, 300))
@@ -141,7 +141,7 @@ def test_values_of_episodes_are_learned_to_their_end() -> None:
     np.testing.assert_allclose(state.v.mean(axis=0), problem.bellman.fixed_point(), atol=0.03)
 
 
-def test_negative_ratios_weigh_nothing() -> None:
+def test_negative_ratios_have_weight_zero() -> None:
     problem = dirichlet(np.random.default_rng(0), 3, 2)
     ratio = TabularRatio(problem.rho, 0.9, constant(0.1), initial_ratio=-1)
     learner = TabularCorrectedTD(ratio, 0.9, constant(0.5))
@@ -190,7 +190,7 @@ def test_schedules_by_hand() -> None:
 
 
 @given(SEEDS)
-def test_simulated_streams_have_the_law_of_the_mdp(seed: int) -> None:
+def test_simulated_transitions_have_the_probabilities_of_the_mdp(seed: int) -> None:
     problem = dirichlet(np.random.default_rng(seed), 3, 2)
     counts = np.zeros((3, 2, 3))
     for block in simulate(problem.mdp, problem.mu, 40, 2000, np.random.default_rng(seed)):

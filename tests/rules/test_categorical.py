@@ -32,7 +32,7 @@ def twin(atoms: np.ndarray, p: np.ndarray, support: np.ndarray) -> np.ndarray:
 
 
 @given(st.integers(0, 10_000))
-def test_projection_equals_the_loop(seed: int) -> None:
+def test_the_projection_equals_a_plain_loop(seed: int) -> None:
     rng = np.random.default_rng(seed)
     p = rng.dirichlet(np.ones(51), size=4)
     atoms = rng.normal(0, 8, size=(4, 1)) + rng.uniform(-1, 1.2) * SUPPORT
@@ -77,7 +77,7 @@ def test_cross_entropy_is_least_at_the_target() -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_torch_passes_through(seed: int) -> None:
+def test_torch_tensors_give_the_same(seed: int) -> None:
     rng = np.random.default_rng(seed)
     p, atoms = rng.dirichlet(np.ones(51), size=3), rng.normal(size=(3, 51))
     tensor = categorical_projection(*(torch.from_numpy(x) for x in (atoms, p, SUPPORT)))

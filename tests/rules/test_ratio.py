@@ -29,7 +29,7 @@ def test_the_target_at_the_ends_of_the_discount_and_on_policy() -> None:
     np.testing.assert_allclose(discounted_cop_target(np.ones(2), np.ones(2), 0.7), [1.0, 1.0])
 
 
-def test_initial_states_have_target_one_whatever_the_garbage() -> None:
+def test_initial_states_have_target_one_even_after_nan_or_infinity() -> None:
     target = initial_state_target(np.array([np.nan, 3.0, np.inf]), np.array([True, False, True]))
     np.testing.assert_array_equal(target, [1.0, 3.0, 1.0])
 
@@ -46,7 +46,7 @@ def test_n_step_target_is_the_closed_form(seed: int, n: int, gamma: float) -> No
     np.testing.assert_allclose(target, [expected])
 
 
-def test_a_window_starts_anew_with_an_episode() -> None:
+def test_n_step_targets_restart_with_an_episode() -> None:
     rhos = [np.array([5.0]), np.array([7.0]), np.array([2.0])]
     initial = [np.array([False]), np.array([True]), np.array([False])]
     # The second step leads to an episode's first state, with ratio 1: 0.5·2·1 + 0.5.
@@ -60,7 +60,7 @@ def test_inverse_weights_have_a_floor(of: Any) -> None:
     np.testing.assert_array_equal(np.asarray(weights), [0.25, 2.0, 4.0, 4.0])
 
 
-def test_torch_passes_through_alike() -> None:
+def test_torch_tensors_give_the_same() -> None:
     c, rho = (torch.tensor(x) for x in (C, RHO))
     torch.testing.assert_close(
         discounted_cop_target(c, rho, 0.9), torch.tensor(discounted_cop_target(C, RHO, 0.9))

@@ -94,9 +94,10 @@ def test_theorem_1_with_everything_in_the_span() -> None:
 
 @pytest.mark.parametrize(("stays", "end"), [(1.0, 1), (0.0, 0)])
 def test_the_bounds_of_the_mean_are_reached(stays: float, end: int) -> None:
-    """One state, in which μ stays every other time, so that p₀ = 1/2: who never ends has the most, who ends at once the least.
+    """One state, in which μ ends half of the time, so that p₀ = 1/2.
 
-    At γ̂ = 0.9 the least is 0.1 + 0.45 = 0.55, and the most 0.55/0.1.
+    A policy that never ends reaches the upper bound and one that ends at once the lower one. At γ̂ = 0.9 the lower
+    bound is 0.1 + 0.45 = 0.55 and the upper one 0.55/0.1.
     """
     mdp = FiniteMDP(np.array([[[1.0], [0.0]]]), np.zeros((1, 2)), np.ones(1))
     problem = Problem(mdp, np.array([[stays, 1.0 - stays]]), np.array([[0.5, 0.5]]))
@@ -106,6 +107,6 @@ def test_the_bounds_of_the_mean_are_reached(stays: float, end: int) -> None:
 
 
 def test_discounted_visits_have_a_bound_without_a_ratio_discount() -> None:
-    """Σ γⁱ of a policy that never ends, a share p₀ of it: 0.1/(1 - 0.8)."""
+    """A policy that never ends makes Σ γⁱ = 1/(1 - γ) discounted visits: the bound is p₀/(1 - γ) = 0.1/(1 - 0.8)."""
     assert mean_ratio_bounds(1.0, 0.1, 0.8) == pytest.approx((0.1, 0.5))
     assert mean_ratio_bounds(1.0, 0.1) == (0.1, float("inf"))

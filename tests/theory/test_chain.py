@@ -147,7 +147,7 @@ def test_resolvent_is_the_sum_of_discounted_powers(seed: int, discount: float) -
     np.testing.assert_allclose(chain.resolvent(discount).solve_transposed(b), backward, atol=1e-8)
 
 
-def test_rows_within_the_tolerance_and_stored_zeros_are_taken() -> None:
+def test_rounded_rows_and_stored_zeros_are_accepted() -> None:
     rounded = MarkovChain(np.round(np.full((3, 3), 1 / 3), 10))
     np.testing.assert_allclose(rounded.stationary(), np.full(3, 1 / 3))
     stored = sp.csr_array(
@@ -172,7 +172,7 @@ def test_an_episode_that_never_ends_is_named() -> None:
         chain.visits()
 
 
-def test_visits_of_a_sure_path() -> None:
+def test_visits_by_hand() -> None:
     # 0 -> 1 with probability 1, 1 ends with probability 1/4: one visit and then four.
     chain = MarkovChain(np.array([[0.0, 1.0], [0.0, 0.75]]), np.array([1.0, 0.0]))
     np.testing.assert_allclose(chain.visits(), [1.0, 4.0])

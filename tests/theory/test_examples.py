@@ -35,7 +35,7 @@ def test_bairds_star_diverges_under_mu_and_not_under_pi() -> None:
         assert (np.linalg.eigvals(step).real.max() > 1e-3) == grows
 
 
-def test_boyan_chain_costs_two_a_state() -> None:
+def test_boyan_chain_has_value_minus_two_per_state() -> None:
     chain = boyan_chain()
     np.testing.assert_allclose(chain.bellman.fixed_point(), -2.0 * np.arange(1, 13))
     np.testing.assert_allclose(chain.phi @ [-24, -16, -8, 0], -2.0 * np.arange(1, 13))
@@ -109,14 +109,14 @@ def test_generators_repeat_with_their_seed() -> None:
         assert np.abs(first.mdp.dense_kernel() - other.mdp.dense_kernel()).max() > 0.01
 
 
-def test_garnet_branches_as_told() -> None:
+def test_garnet_has_the_given_branching() -> None:
     problem = garnet(np.random.default_rng(0), 8, 3, branching=3)
     assert ((problem.mdp.dense_kernel() > 0).sum(axis=2) == 3).all()
     with pytest.raises(InputError, match=r"branching must lie in \[1, 6\], but it is 7"):
         garnet(np.random.default_rng(0), branching=7)
 
 
-def test_line_chain_of_any_length() -> None:
+def test_line_chain_is_sparse_and_uniform_under_mu() -> None:
     chain = line_chain(5000)
     assert chain.chain_pi.p.nnz < 20_000  # type: ignore[union-attr]
     assert chain.d_mu == pytest.approx(np.full(5000, 1 / 5000), rel=1e-6)

@@ -9,7 +9,6 @@ from covshift.theory import (
     AffineOperator,
     BellmanOperator,
     CopOperator,
-    DiscountedCopOperator,
     MarkovChain,
     NormalizedCopOperator,
     ProjectedOperator,
@@ -63,14 +62,14 @@ def test_cop_by_hand() -> None:
 def test_episodic_operator_by_hand() -> None:
     # Start 0 leads to 1, which ends. μ visits both once; π goes to 1 with probability ½ only.
     chain = MarkovChain(np.array([[0.0, 0.5], [0.0, 0.0]]), np.array([1.0, 0.0]))
-    operator = DiscountedCopOperator(chain, np.array([1.0, 1.0]), 0.8)
+    operator = CopOperator(chain, np.array([1.0, 1.0]), 0.8)
     # γ̂(0 + 1) + 1 - γ̂ = 1 at the start; γ̂·½·c(0) + 1 - γ̂ = 0.4·2 + 0.2 after it.
     np.testing.assert_allclose(operator.apply(np.array([2.0, 9.0])), [1.0, 1.0])
     np.testing.assert_allclose(operator.fixed_point(), [1.0, 0.6])
 
 
 @given(SEEDS)
-def test_no_discount_is_cop(seed: int) -> None:
+def test_a_discount_of_one_gives_cop(seed: int) -> None:
     problem = dirichlet(np.random.default_rng(seed), 4, 2)
     x = np.random.default_rng(seed).standard_normal(4)
     np.testing.assert_allclose(problem.cop.discounted(1.0).apply(x), problem.cop.apply(x))
@@ -82,7 +81,7 @@ def test_sparse_operators_equal_dense_ones(seed: int) -> None:
     problem = dirichlet(np.random.default_rng(seed), 4, 2)
     chain = MarkovChain(sp.csr_array(problem.chain_pi.p))
     x = np.random.default_rng(seed).standard_normal(4)
-    sparse, dense = (DiscountedCopOperator(c, problem.d_mu, 0.9) for c in (chain, problem.chain_pi))
+    sparse, dense = (CopOperator(c, problem.d_mu, 0.9) for c in (chain, problem.chain_pi))
     np.testing.assert_allclose(sparse.apply(x), dense.apply(x))
     np.testing.assert_allclose(as_dense(sparse.as_matrix()), as_dense(dense.as_matrix()))
     np.testing.assert_allclose(sparse.fixed_point(), dense.fixed_point())
@@ -141,10 +140,10 @@ def test_repeated_features_have_the_same_fixed_point_and_a_pole_has_none() -> No
         pole.fixed_point()
 
 
-def test_what_cannot_be_is_refused() -> None:
+def test_bad_operators_are_refused() -> None:
     problem = dirichlet(np.random.default_rng(0), 3, 2)
     with pytest.raises(InputError, match=r"d_mu\[1\] = 0; leave such states out"):
-        DiscountedCopOperator(problem.chain_pi, np.array([0.5, 0.0, 0.5]), 0.9)
+        CopOperator(problem.chain_pi, np.array([0.5, 0.0, 0.5]), 0.9)
     with pytest.raises(InputError, match=r"d_mu has shape \(2,\), but \(3,\) is needed"):
         CopOperator(problem.chain_pi, np.array([0.5, 0.5])).apply(np.ones(3))
     with pytest.raises(InputError, match="num_steps must be at least 1, but it is 0"):

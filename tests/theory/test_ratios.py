@@ -28,7 +28,7 @@ def test_discounted_distribution_is_a_sum_of_deviations(seed: int, gamma: float)
 
 
 @given(SEEDS)
-def test_the_ends_of_the_discount(seed: int) -> None:
+def test_discount_zero_gives_d_mu_and_one_gives_d_pi(seed: int) -> None:
     problem = dirichlet(np.random.default_rng(seed), 5, 2)
     np.testing.assert_allclose(problem.c_star(0.0), np.ones(5))
     np.testing.assert_allclose(problem.c_star(1.0), problem.d_pi / problem.d_mu)

@@ -1,4 +1,4 @@
-"""Methods that estimate a ratio, by name: each takes a problem and gives a function of states."""
+"""The methods that estimate a ratio, by name: each takes a problem and returns a function of states."""
 
 from __future__ import annotations
 
@@ -27,16 +27,15 @@ METHODS: dict[str, Method] = {
 def register_method(name: str, method: Method) -> None:
     """Makes `estimate_ratio(…, method=name)` call a function of a `RatioProblem` and its options.
 
-    It returns a `RatioFunction`; that its kind is in `problem.FUNCTIONS` lets `RatioEstimate.load` make it
-    again.
+    The function returns a `RatioFunction`. `RatioEstimate.load` can load it if its kind is in `problem.FUNCTIONS`.
     """
     METHODS[name] = method
 
 
 def fit_ratio(problem: RatioProblem, method: str, **options: Any) -> RatioFunction:
-    """The ratio by a method's name."""
+    """The ratio that the named method estimates."""
     if method not in METHODS:
-        raise InputError(f"there is no method '{method}'; say {' | '.join(METHODS)}")
+        raise InputError(f"there is no method '{method}'; use {' | '.join(METHODS)}")
     try:
         return METHODS[method](problem, **options)
     except TypeError as error:

@@ -1,4 +1,4 @@
-"""Ratios that are linear in features; least squares on tables too, as one-hot features."""
+"""Ratios that are linear in features; least squares also on tables, as one-hot features."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ def fit_least_squares(
 ) -> TableRatio | LinearRatioFunction:
     """The fixed point of the projected equation, without a step size.
 
-    Under `inverse` weighting (B1) the error at s counts 1/max(ĉ(s), floor), solved anew until ĉ does not
-    change; where E_μ[c] = 1 the result is rescaled to that mean. On a table any weighting has the same
-    fixed point.
+    Under `inverse` weighting (B1) the error at s has the weight 1/max(ĉ(s), floor), and the equation is solved
+    repeatedly until ĉ does not change. Where E_μ[c] = 1 the result is rescaled to that mean. On a table every
+    weighting has the same fixed point.
 
     Args:
         problem: what to estimate.
         ridge: added to the diagonal of the mean matrix.
-        weighting: of the errors.
-        floor: of ĉ in the weights.
-        iterations: at most so many solves under `inverse` weighting.
-        tolerance: change of the weights, relative to their size, that ends them.
+        weighting: how errors are weighted.
+        floor: smallest ĉ in the weights.
+        iterations: most solves under `inverse` weighting.
+        tolerance: change of the weights, relative to their size, at which the solves end.
     """
     w = _solve_ratio(problem, RatioMoments.of(problem.experience), ridge)
     if problem.experience.is_tabular:
@@ -76,12 +76,12 @@ def fit_semi_gradient(
 
     Args:
         problem: what to estimate.
-        step_size: the first step, over the mean of ‖φ‖².
-        halfway: updates after which the step has halved.
+        step_size: the first step size, times the mean of ‖φ‖².
+        halfway: updates after which the step size has halved.
         passes: how often to go through the data.
-        weighting: of the errors, as in `fit_least_squares`.
-        floor: of ĉ in the weights.
-        seed: of the draw of trajectories where they are weighted.
+        weighting: how errors are weighted, as in `fit_least_squares`.
+        floor: smallest ĉ in the weights.
+        seed: for drawing trajectories, where they are weighted.
     """
     if problem.experience.is_tabular:
         raise InputError("semi-gradient needs features: give `features`, or use method='td'")
@@ -111,20 +111,20 @@ def fit_simplex(
 ) -> LinearRatioFunction:
     """Expected semi-gradient steps, each projected onto W_{Φ,d_μ}: ĉ ≥ 0 with mean 1 over the data.
 
-    Some problems oscillate (E17); then the last weights are returned, and the residual tells.
+    Some problems oscillate (E17); then the last weights are returned, and the diagnosed residual is large.
 
     Args:
         problem: what to estimate; `continuing` or `restart`, since E_μ[c] = 1 is imposed.
-        step_size: over the largest eigenvalue of the features' Gram matrix.
-        iterations: at most so many projections, each a quadratic program over the distinct states.
-        tolerance: change of the weights that ends them.
+        step_size: step size times the largest eigenvalue of the features' Gram matrix.
+        iterations: most projections, each a quadratic program over the distinct states.
+        tolerance: change of the weights, relative to their size, at which the iterations end.
     """
     experience = problem.experience
     if experience.is_tabular:
         raise InputError("simplex needs features: give `features`, or use method='empirical'")
     if not problem.has_mean_one:
         raise InputError(
-            "a ratio that counts visits has another mean than 1: say semantics='restart', or use "
+            "a ratio that counts visits has another mean than 1: use semantics='restart', or "
             "method='least-squares'"
         )
     moments = RatioMoments.of(experience)
@@ -146,7 +146,7 @@ def fit_simplex(
 
 
 def _solve_ratio(problem: RatioProblem, moments: RatioMoments, ridge: float) -> Vector:
-    """Weights of features, or a ratio a state; 1 where a table has no data."""
+    """Weights of features, or the ratio of each state of a table; 1 where it has no data."""
     system, right = moments.equation(problem.semantics, problem.ratio_discount, problem.discount)
     if not problem.experience.is_tabular:
         return _solve_scaled(problem, system, right, moments.total / moments.count, ridge)
@@ -161,7 +161,7 @@ def _solve_ratio(problem: RatioProblem, moments: RatioMoments, ridge: float) -> 
 def _solve_scaled(
     problem: RatioProblem, system: Matrix, right: Vector, mean: Vector, ridge: float
 ) -> Vector:
-    """The solution; where the equation fixes the ratio up to its scale, the one of mean 1."""
+    """The solution; if the equation determines the ratio only up to its scale, the one of mean 1."""
     if not (problem.has_mean_one and problem.ratio_discount == 1.0):
         return solve(system, right, ridge)
     stacked = np.vstack([as_dense(system) + ridge * np.eye(len(right)), mean])
@@ -174,7 +174,7 @@ def _inverse(ratio: LinearRatioFunction, floor: float) -> LossWeight:
 
 
 def _rescaled(problem: RatioProblem, found: LinearRatioFunction) -> LinearRatioFunction:
-    """In the scale in which ĉ has mean 1, where c has; the 1/c weighting loses it (B1)."""
+    """ĉ rescaled to mean 1 if c has that mean; the 1/c weighting loses the scale (B1)."""
     if not problem.has_mean_one:
         return found
     total = count = 0.0

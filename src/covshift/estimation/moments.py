@@ -1,9 +1,9 @@
-"""Sums over the data that linear estimators solve with; a table is the case of one-hot features."""
+"""Sums over the data from which linear estimators solve; a table is the case of one-hot features."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, final
 
 import numpy as np
@@ -18,16 +18,16 @@ from covshift.theory.chain import as_dense
 from covshift.validation import Matrix, Vector
 
 LossWeight: TypeAlias = Callable[[NDArray[Any]], Vector]
-"""From features of states to the weight of their error."""
+"""Maps features of states to the weights of their errors."""
 
 MOST_FEATURES = 10_000
-"""Beyond which dense matrices of features, 0.8 GB each, are refused."""
+"""Most features of which dense matrices, then 0.8 GB each, are made."""
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class RatioMoments:
-    """Sums for ĉ(s) = φ(s)ᵀw, from which every γ̂ and every semantics can be solved.
+    """Sums for ĉ(s) = φ(s)ᵀw that give the equation of every γ̂ and every semantics.
 
     Attributes:
         count: transitions.
@@ -52,24 +52,22 @@ class RatioMoments:
         """One pass over the data; `loss_weight` weighs the error at each state."""
         size = experience.features.size
         _check_size(experience, size)
-        sums: list[Any] = [0.0] * 7
-        for sample in experience.samples():
+
+        def parts(sample: Sample) -> tuple[Any, ...]:
             x_tm1, x_t = (_rows(x, size) for x in (sample.x_tm1, sample.x_t))
-            weight, goes_on = sample.weight, ~sample.terminated_t
-            error_tm1 = _weigh(loss_weight, sample.x_tm1, weight)
-            error_t = _weigh(loss_weight, sample.x_t, weight)
-            rho = weight * sample.rho_tm1
-            parts = (
-                weight.sum(),
-                weight[sample.is_initial_tm1].sum(),
+            error_tm1 = _weigh(loss_weight, sample.x_tm1, sample.weight)
+            error_t = _weigh(loss_weight, sample.x_t, sample.weight)
+            return (
+                sample.weight.sum(),
+                sample.weight[sample.is_initial_tm1].sum(),
                 outer(x_tm1, x_tm1, error_tm1),
-                outer(x_t, x_tm1, error_t * sample.rho_tm1 * goes_on),
+                outer(x_t, x_tm1, error_t * sample.rho_tm1 * ~sample.terminated_t),
                 x_tm1.T @ error_tm1,
                 x_tm1.T @ (error_tm1 * sample.is_initial_tm1),
-                x_tm1.T @ (rho * sample.terminated_t),
+                x_tm1.T @ (sample.weight * sample.rho_tm1 * sample.terminated_t),
             )
-            sums = [total + part for total, part in zip(sums, parts, strict=True)]
-        return cls(float(sums[0]), float(sums[1]), *sums[2:])
+
+        return cls(*_sum_parts(map(parts, experience.samples())))
 
     def equation(
         self, semantics: EpisodeSemantics, ratio_discount: float, discount: float = 1.0
@@ -77,10 +75,10 @@ class RatioMoments:
         """The k × k system of the fixed point, divided by the number of transitions.
 
         Σ φ(s)(ĉ(s) - (1 - γ̂)) = γ̂ [Σ γ ρ ĉ(s) φ(s') + inflow], summed over transitions. The inflow of
-        `visits` is Σ φ(s₀), that of `restart` what ended, Σ ρ ĉ(s), times the mean of φ(s₀).
+        `visits` is Σ φ(s₀); that of `restart` is what ended, Σ ρ ĉ(s), times the mean of φ(s₀).
 
-        d_μ is the distribution of the states acted in; where nothing is cut off these are all states, and
-        the equation is the initial-state rule at natural frequency.
+        d_μ is the distribution of the states in which actions were logged. If no trajectory is cut off these are all
+        states, and the equation is that of the initial-state rule.
         """
         system: Any = self.gram - ratio_discount * discount * self.cross
         right = (1.0 - ratio_discount) * self.total
@@ -121,12 +119,12 @@ class PairMoments:
     def of(cls, experience: Experience) -> PairMoments:
         """One pass over the data."""
         _check_size(experience, experience.features.size * experience.num_actions)
-        sums: list[Any] = [0.0] * 8
-        for sample in experience.samples():
+
+        def parts(sample: Sample) -> tuple[Any, ...]:
             psi, psi_bar = pair_features(experience, sample)
             weight = sample.weight
             after = expected_features(experience, sample.x_t, sample.pi_t)
-            parts = (
+            return (
                 weight.sum(),
                 weight[sample.is_initial_tm1].sum(),
                 outer(psi, psi, weight),
@@ -136,22 +134,20 @@ class PairMoments:
                 psi.T @ (weight * sample.r_t),
                 psi_bar.T @ (weight * sample.is_initial_tm1),
             )
-            sums = [total + part for total, part in zip(sums, parts, strict=True)]
-        return cls(float(sums[0]), float(sums[1]), *sums[2:])
+
+        return cls(*_sum_parts(map(parts, experience.samples())))
 
     @classmethod
     def of_table(cls, experience: Experience) -> PairMoments:
-        """The same of the counted model, in which π takes no action that was never logged.
+        """The same sums for the counted model, in which π takes no action that was never logged.
 
-        Pairs go by the model's states, then actions.
+        Pairs are ordered by the model's states, then actions.
         """
         model = EmpiricalModel.of(experience)
         size, num_actions = model.pairs.shape
-        columns, bounds = (
-            np.arange(size * num_actions),
-            np.arange(0, model.pi.size + 1, num_actions),
-        )
-        pick = sp.csr_array((model.pi.ravel(), columns, bounds), shape=(size, size * num_actions))
+        columns = np.arange(model.pi.size)
+        bounds = np.arange(0, model.pi.size + 1, num_actions)
+        pick = sp.csr_array((model.pi.ravel(), columns, bounds), shape=(size, model.pi.size))
         to_data = sp.csr_array(model.lost.reshape(-1, 1)) @ sp.csr_array(model.d_mu[None, :])
         count = model.pairs.ravel()
         return cls(
@@ -166,18 +162,9 @@ class PairMoments:
         )
 
     def restarted(self) -> PairMoments:
-        """With an episode's end leading to the mean of ψ̄(s₀)."""
+        """The sums in which an episode's end leads to the mean of ψ̄(s₀)."""
         back = np.outer(self.ended, self.initial / max(self.starts, 1e-300))
-        return PairMoments(
-            self.count,
-            self.starts,
-            self.gram,
-            as_dense(self.cross) + back,
-            self.total,
-            np.zeros_like(self.ended),
-            self.reward,
-            self.initial,
-        )
+        return replace(self, cross=as_dense(self.cross) + back, ended=np.zeros_like(self.ended))
 
 
 def pair_features(experience: Experience, sample: Sample) -> tuple[Any, Any]:
@@ -212,7 +199,7 @@ def outer(left: Any, right: Any, weight: Vector) -> Any:
 
 
 def solve(system: Matrix, right: Vector, ridge: float = 0.0) -> Vector:
-    """x with (system + ridge · I) x = right; the smallest least-squares solution if dense.
+    """x with (system + ridge · I) x = right; for a dense system the smallest least-squares solution.
 
     Raises:
         InputError: a sparse system is singular.
@@ -232,9 +219,16 @@ def solve(system: Matrix, right: Vector, ridge: float = 0.0) -> Vector:
 def _check_size(experience: Experience, size: int) -> None:
     if not experience.is_tabular and size > MOST_FEATURES:
         raise InputError(
-            f"{size:,} features are too many for matrices of them (at most {MOST_FEATURES:,}); take fewer, such as "
+            f"{size:,} features are too many for dense matrices (at most {MOST_FEATURES:,}); take fewer, such as "
             "fourier:500, or for a ratio the method neural"
         )
+
+
+def _sum_parts(parts: Iterator[tuple[Any, ...]]) -> list[Any]:
+    sums = list(next(parts))
+    for more in parts:
+        sums = [total + part for total, part in zip(sums, more, strict=True)]
+    return [float(sums[0]), float(sums[1]), *sums[2:]]
 
 
 def _rows(x: NDArray[Any], size: int) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from covshift.errors import InputError
 from covshift.theory.simulation import Transition
 from covshift.validation import Dense, Vector
 
@@ -31,10 +32,10 @@ def learn_ratio(
     Args:
         w: weights, seeds × features; on a table the ratios, seeds × states. Changed in place.
         phi: states × features, or None for a table.
-        s_tm1: steps × seeds.
-        rho_tm1: steps × seeds, π(a|s)/μ(a|s) of the actions taken.
-        s_t: steps × seeds.
-        is_initial_t: steps × seeds, whether s_t starts an episode.
+        s_tm1: steps × seeds, as are the next three.
+        rho_tm1: π(a|s)/μ(a|s) of the actions taken.
+        s_t: the states whose ratios move.
+        is_initial_t: whether s_t starts an episode.
         ratio_discount: γ̂.
         step_sizes: for each step, or steps × seeds.
         window: for each step the first one of its n-step target; by default the step itself. If it is shorter than
@@ -47,7 +48,8 @@ def learn_ratio(
     mean_weight = np.zeros(len(w)) if mean_weight is None else mean_weight
     gain = np.where(is_initial_t, 0.0, rho_tm1)
     offset = np.where(is_initial_t, 1.0, 1.0 - ratio_discount)
-    source, moved = (_contiguous(states, np.int64) for states in (s_tm1, s_t))
+    shape = (len(w), w.shape[1] if phi is None else len(phi))
+    source, moved = (_check_states(states, *shape) for states in (s_tm1, s_t))
     sizes = _rows(step_sizes, (len(window), len(w)))
     _kernels().bootstrap(
         w, phi, source, gain, offset, moved, window, ratio_discount, sizes, floor, mean_weight, count
@@ -72,8 +74,9 @@ def learn_value(
         step_sizes: for each step, or steps × seeds.
         weights: steps × seeds, what corrects each TD error.
     """
-    source, moved = (_contiguous(states, np.int64) for states in (block.s_t, block.s_tm1))
-    gain, offset = np.where(block.is_initial_t, 0.0, 1.0), _contiguous(block.r_t, np.float64)
+    shape = (len(theta), theta.shape[1] if phi is None else len(phi))
+    source, moved = (_check_states(states, *shape) for states in (block.s_t, block.s_tm1))
+    gain, offset = np.where(block.is_initial_t, 0.0, 1.0), np.ascontiguousarray(block.r_t)
     sizes, unused = _rows(step_sizes, moved.shape) * weights, np.zeros(len(theta))
     _kernels().bootstrap(
         theta, phi, source, gain, offset, moved, np.arange(len(moved)), discount, sizes, None, unused, 0
@@ -81,13 +84,8 @@ def learn_value(
 
 
 def count_visits(visits: NDArray[np.int64], states: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How often each state of a block was visited before; adds the block to `visits`.
-
-    Args:
-        visits: seeds × states; changed in place.
-        states: steps × seeds.
-    """
-    return np.asarray(_kernels().count_visits(visits, _contiguous(states, np.int64)))
+    """How often each of the states, steps × seeds, was visited before; adds them to `visits`, seeds × states."""
+    return np.asarray(_kernels().count_visits(visits, _check_states(states, *visits.shape)))
 
 
 def _kernels() -> Any:
@@ -97,11 +95,18 @@ def _kernels() -> Any:
     return kernels
 
 
-def _contiguous(array: NDArray[Any], dtype: type) -> NDArray[Any]:
-    return np.ascontiguousarray(array, dtype=dtype)
+def _check_states(states: NDArray[np.int64], num_seeds: int, num_states: int) -> NDArray[np.int64]:
+    # Compiled code does not check indices.
+    numbers = np.ascontiguousarray(states, dtype=np.int64)
+    if numbers.ndim != 2 or numbers.shape[1] != num_seeds:
+        raise InputError(f"states have shape {numbers.shape}, but (steps, {num_seeds}) is needed")
+    if numbers.size and not (numbers.min() >= 0 and numbers.max() < num_states):
+        bad = numbers.min() if numbers.min() < 0 else numbers.max()
+        raise InputError(f"there is no state {bad}: the learner has {num_states} states")
+    return numbers
 
 
 def _rows(step_sizes: Vector, shape: tuple[int, ...]) -> Dense:
-    sizes = np.asarray(step_sizes)
+    sizes = np.asarray(step_sizes, dtype=np.float64)
     by_step = sizes[:, None] if sizes.ndim == 1 else sizes
-    return _contiguous(np.broadcast_to(by_step, shape), np.float64)
+    return np.ascontiguousarray(np.broadcast_to(by_step, shape))

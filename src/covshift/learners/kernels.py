@@ -39,21 +39,10 @@ def bootstrap(
     mean_weight: Any,
     count: int,
 ) -> None:
-    """Moves the prediction at each `moved` state towards discount · gain · (prediction at `source`) + offset.
+    """Moves predictions at `moved` states towards discount · gain · (prediction at `source`) + offset.
 
-    Args:
-        w: weights, seeds × features; on a table the predictions themselves, seeds × states. Changed in place.
-        phi: states × features, or None for a table.
-        source: steps × seeds, the states that targets are bootstrapped from.
-        gain: steps × seeds; where it is 0 the prediction at the source does not matter, whatever it is.
-        offset: steps × seeds.
-        moved: steps × seeds, the states whose predictions move.
-        window: steps to learn from, the last ones of the block: for each the first step of its n-step target.
-        discount: the same for all steps.
-        step_sizes: steps to learn from × seeds.
-        floor: of the prediction in 1/c weights, or None to weigh all errors alike.
-        mean_weight: running mean of the 1/c weights for each seed; changed in place.
-        count: updates before this block, for that mean.
+    Where gain is 0 the prediction at the source does not matter, even if it is not finite. `w` and `mean_weight` are
+    changed in place; the arrays over transitions are steps × seeds. Other arguments are those of `blocks.learn_ratio`.
     """
     first = len(moved) - len(window)
     for k in range(len(window)):

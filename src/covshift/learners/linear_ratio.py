@@ -27,13 +27,13 @@ from covshift.validation import Dense, Vector, as_table, check_discount
 
 @dataclass
 class LinearRatioState:
-    """Weights for each seed, and what the options keep.
+    """Weights for each seed, and what the variants need.
 
     Attributes:
         w: seeds × features.
-        visits: seeds × states, how often each state was met.
+        visits: seeds × states, how often each state was visited.
         mean_weight: for each seed the running mean of the loss weights 1/c.
-        has_episodes: whether an episode's start was met, which fixes the scale of the ratio.
+        has_episodes: whether an episode has started, whose target 1 fixes the scale of the ratio.
         count: steps so far.
         rng: for the batches of the soft normalization.
     """
@@ -47,10 +47,10 @@ class LinearRatioState:
 
 
 class Constraint(Protocol):
-    """What keeps the weights where ĉ is a ratio of distributions."""
+    """A set of weights for which ĉ can be a ratio of distributions."""
 
     def project(self, w: Dense, phi: Dense, visits: NDArray[np.int64]) -> Dense:
-        """The nearest allowed weights for each seed."""
+        """The nearest weights in the set, for each seed."""
 
 
 @final
@@ -61,32 +61,32 @@ class ExactSimplex:
     d_mu: Vector
 
     def project(self, w: Dense, phi: Dense, visits: NDArray[np.int64]) -> Dense:
-        """One quadratic program a seed."""
+        """One quadratic program per seed."""
         return np.stack([project_weighted_simplex(row, phi, self.d_mu) for row in w])
 
 
 @final
 @dataclass(frozen=True)
 class SampledSimplex:
-    """Projects onto the simplex of the states met so far, as Hallak & Mannor recommend."""
+    """Projects onto the simplex of the states visited so far, as Hallak & Mannor recommend."""
 
     def project(self, w: Dense, phi: Dense, visits: NDArray[np.int64]) -> Dense:
-        """One quadratic program a seed, over the states that it has met."""
+        """One quadratic program per seed, over the states that it has visited."""
         projected = np.empty_like(w)
         for seed, counts in enumerate(visits):
-            met = counts > 0
-            share = counts[met] / counts.sum()
-            projected[seed] = project_weighted_simplex(w[seed], phi[met], share)
+            visited = counts > 0
+            share = counts[visited] / counts.sum()
+            projected[seed] = project_weighted_simplex(w[seed], phi[visited], share)
         return projected
 
 
 @final
 @dataclass(frozen=True)
 class SoftNormalization:
-    """The normalization loss with Theorem 5's gradient on states drawn anew from those met.
+    """The normalization loss with Theorem 5's gradient, on states drawn at each step from those visited.
 
     Args:
-        weight: how much the loss counts beside the ratio's.
+        weight: factor of the loss; the ratio's own loss has factor 1.
         batch_size: m of Theorem 5.
     """
 
@@ -108,7 +108,7 @@ class SoftNormalization:
 @final
 @dataclass(frozen=True, eq=False)
 class LinearRatio:
-    """Semi-gradient discounted COP-TD with linear features, and its variants by what is passed in.
+    """Semi-gradient discounted COP-TD with linear features, and its variants.
 
     Args:
         phi: states × features.
@@ -116,9 +116,9 @@ class LinearRatio:
         ratio_discount: γ̂; 1 with a constraint is COP-TD as Hallak & Mannor state it.
         step_size: schedule over steps.
         constraint: a simplex to project the weights onto after each step.
-        normalization: the soft alternative to it.
-        weight_floor: δ of the 1/c weighting (B1): each squared error counts 1/max(ĉ(s'), δ), over its
-            running mean; None weights all alike. At most 1 - γ̂ keeps the weight exact where ĉ is.
+        normalization: a soft alternative to the constraint.
+        weight_floor: δ of the 1/c weighting (B1): each squared error has the weight 1/max(ĉ(s'), δ) over its
+            running mean; None weighs all alike. Since c ≥ 1 - γ̂, a δ of at most 1 - γ̂ changes no exact weight.
         initial_weights: w before any data; zeros where None is given.
     """
 
@@ -147,10 +147,10 @@ class LinearRatio:
         )
 
     def ratio(self, state: LinearRatioState) -> Dense:
-        """seeds × states; under 1/c weighting of a continuing stream rescaled (B1).
+        """seeds × states.
 
-        The scale is that in which max(ĉ, 0) has mean 1 over the states met. Where episodes start, their
-        target 1 keeps the scale.
+        The 1/c weighting loses the scale (B1), so there max(ĉ, 0) is rescaled to mean 1 over the states visited; not
+        if there are episodes, since the target 1 of their initial states keeps the scale.
         """
         ratio = np.asarray(state.w @ self.phi.T)
         if self.weight_floor is None or state.count == 0 or state.has_episodes:

@@ -1,4 +1,4 @@
-"""Step sizes as functions of how often something was updated before."""
+"""Step sizes as functions of the number of earlier updates."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Schedule: TypeAlias = Callable[[Any], Any]
 
 
 def constant(step_size: float) -> Schedule:
-    """The same step size always."""
+    """The same step size for every update."""
     _check_positive("step_size", step_size)
     return lambda count: np.full(np.shape(count), step_size) if np.ndim(count) else step_size
 

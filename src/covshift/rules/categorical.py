@@ -10,18 +10,15 @@ from covshift.rules.arrays import ArrayT
 
 
 def categorical_projection(atoms_t: ArrayT, p_t: ArrayT, support: ArrayT) -> ArrayT:
-    """The distribution p on moved atoms, laid onto the support's atoms.
+    """Projects a distribution p on moved atoms onto the atoms of the support.
 
-    Each moved atom, clipped to the support's range, shares its mass between its two neighbours in proportion
-    to its closeness: Σ_j clip(1 - |x_j - z_i|/Δz, 0, 1) p_j for each z_i.
+    Each moved atom x_j, clipped to the support's range, splits its mass between its two neighbours, the closer
+    one getting more: z_i gets Σ_j clip(1 - |x_j - z_i|/Δz, 0, 1) p_j.
 
     Args:
         atoms_t: batch × atoms, R + γ z.
         p_t: batch × atoms, their probabilities.
         support: the evenly spaced z.
-
-    Returns:
-        batch × atoms.
 
     Example:
         >>> import numpy as np
@@ -44,7 +41,7 @@ def categorical_target(
     """The projected distribution of R + γ Z(s', a*).
 
     Args:
-        return_t: rewards on the way.
+        return_t: the rewards until s', summed with their discounts.
         discount_t: γ to the number of steps, 0 where the episode ended.
         p_t: batch × atoms, the distribution at s' of the greedy action.
         support: the atoms.
@@ -60,7 +57,7 @@ def expected_value(p: ArrayT, support: ArrayT) -> ArrayT:
 
 
 def cross_entropy(p: ArrayT, log_q: ArrayT) -> ArrayT:
-    """-Σ p log q along the last axis: the loss a sample."""
+    """-Σ p log q along the last axis, the loss per sample."""
     entropy: ArrayT = -(p * log_q).sum(-1)
     return entropy
 

@@ -34,7 +34,7 @@ def leave_one_out_residual(c: ArrayT) -> ArrayT:
 
 
 def one_sided_residual(c: ArrayT) -> ArrayT:
-    """1/(m-1) Σ_{j≥2} c(s_j) - 1, to be multiplied by ∇c(s_1): unbiased, but of larger variance."""
+    """1/(m-1) Σ_{j≥2} c(s_j) - 1, to be multiplied by ∇c(s_1): unbiased, but with a larger variance."""
     others = _others(c)
     residual: ArrayT = c[..., 1:].sum(-1) / others - 1.0
     return residual

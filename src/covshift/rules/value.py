@@ -1,4 +1,4 @@
-"""Learning a value: TD, its corrections for off-policy data, and what emphatic TD and TDC add."""
+"""Learning a value: TD, its correction for off-policy data, emphatic TD and TDC."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def td_correction(rho_tm1: ArrayT, c_tm1: ArrayT) -> ArrayT:
 def followon_trace(trace_tm1: ArrayT, rho_tm1: ArrayT, trace_discount: float) -> ArrayT:
     """β ρ F + 1, the follow-on trace of emphatic TD(0) with unit interest.
 
-    On a continuing stream with β = γ̂ its expectation given the state is c(s)/(1 - γ̂) (B2); the trace
-    itself may have infinite variance.
+    On a continuing stream with β = γ̂ its expectation given the state is c(s)/(1 - γ̂) (B2); its variance
+    may be infinite.
     """
     return trace_discount * rho_tm1 * trace_tm1 + 1.0
 

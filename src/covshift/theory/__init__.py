@@ -1,6 +1,6 @@
-"""The exact objects: finite MDPs, chains, operators, projections, bounds, examples.
+"""Exact theory of finite problems: MDPs, chains, operators, projections, bounds, examples.
 
-Everything is NumPy/SciPy in float64; kernels may be dense or sparse. Nothing here learns.
+Everything is NumPy and SciPy in float64; transition matrices may be dense or sparse. Nothing here learns.
 """
 
 from covshift.theory import examples
@@ -32,7 +32,6 @@ from covshift.theory.operators import (
     AffineOperator,
     BellmanOperator,
     CopOperator,
-    DiscountedCopOperator,
     NormalizedCopOperator,
     PowerOperator,
     ProjectedOperator,
@@ -51,7 +50,6 @@ __all__ = [
     "ApproximationError",
     "BellmanOperator",
     "CopOperator",
-    "DiscountedCopOperator",
     "FiniteMDP",
     "MarkovChain",
     "MatchingOperator",

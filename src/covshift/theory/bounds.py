@@ -1,4 +1,4 @@
-"""Bounds and moduli: Theorem 1, Lemma 3, Theorem 4, and the results past the paper."""
+"""Error bounds and contraction moduli: Theorem 1, Lemma 3, Theorem 4, and the results past the paper."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ApproximationError:
 
     Attributes:
         error: ‖V̂_d - V^π‖, the error of the projected fixed point.
-        bound: ‖Π_d V^π - V^π‖ / (1 - γ‖Π_d P_π‖), the printed bound; infinite where it says nothing.
+        bound: ‖Π_d V^π - V^π‖ / (1 - γ‖Π_d P_π‖), the printed bound; infinite where the condition fails.
         looser_bound: the same over 1 - γ‖Π_d‖, which alone is smallest at d = d_π (E9).
     """
 
@@ -59,7 +59,7 @@ def approximation_error(
 def mean_ratio_bounds(
     ratio_discount: float, initial_share: float, discount: float = 1.0
 ) -> tuple[float, float]:
-    """The least and the most that E_μ[c] can be when visits are counted, whatever π is: B6.
+    """The bounds of E_μ[c] that hold for every π when visits are counted (B6).
 
     Args:
         ratio_discount: γ̂.
@@ -100,7 +100,7 @@ def concentration(chain_pi: MarkovChain, d_mu: ArrayLike, num_steps: int = 1) ->
 
 
 def concentration_limit(chain_pi: MarkovChain, d_mu: ArrayLike) -> float:
-    """Lim K_{π,μ,n} = max d_π/d_μ on an aperiodic chain."""
+    """lim K_{π,μ,n} = max d_π/d_μ as n grows, on an aperiodic chain."""
     return float(c_star(chain_pi, d_mu).max())
 
 
@@ -152,7 +152,9 @@ def expected_trace(chain_pi: MarkovChain, d_mu: ArrayLike, ratio_discount: float
     """
     check_discount("ratio_discount", ratio_discount, below_one=True)
     if chain_pi.is_episodic:
-        raise InputError("the trace is normalized emphasis on continuing chains: use `restart()`")
+        raise InputError(
+            "the trace is normalized emphasis only on continuing chains: use `restart()`"
+        )
     y = CopOperator(chain_pi, np.asarray(d_mu)).as_matrix()
     size = chain_pi.num_states
     return np.asarray(np.linalg.solve(np.eye(size) - ratio_discount * y, np.ones(size)))

@@ -27,7 +27,7 @@ from covshift.validation import (
     name_states,
 )
 
-_SMALL, _DENSE = 300, 5000
+_SMALL, _DENSE = 300, 2000
 """States up to which elimination is always used, and up to which it is used where a factorization is too inexact."""
 
 
@@ -36,8 +36,8 @@ _SMALL, _DENSE = 300, 5000
 class MarkovChain:
     """A finite Markov chain P(s'|s), row s, dense or sparse.
 
-    With a start distribution `d_0` the chain is episodic: a row may sum to less than 1, and what
-    is missing is the probability that the episode ends there.
+    With a start distribution `d_0` the chain is episodic: a row may sum to less than 1, and the
+    missing probability is that of the episode ending there.
 
     Args:
         p: states × states, `p[s, t]` the probability of t after s.
@@ -68,11 +68,11 @@ class MarkovChain:
         return self.d_0 is not None
 
     def push(self, x: Vector) -> Vector:
-        """Pᵀx: where mass x stands one step later."""
+        """Pᵀx, the mass x after one more step."""
         return self.p.T @ x
 
     def recurrent_classes(self) -> list[NDArray[np.int64]]:
-        """The closed classes of states, those that the chain enters and never leaves."""
+        """The closed classes of states, which the chain never leaves once it is in them."""
         graph = sp.csr_array(self.p, copy=True)
         graph.eliminate_zeros()
         count, label = connected_components(graph, directed=True, connection="strong")
@@ -132,7 +132,7 @@ class MarkovChain:
         return self._resolvents[discount]
 
     def mixing_rate(self) -> float:
-        """The second largest modulus of an eigenvalue of P: 0 mixes at once, 1 never."""
+        """The second largest modulus of an eigenvalue of P: at 0 the chain mixes at once, at 1 never."""
         moduli = np.sort(np.abs(np.linalg.eigvals(as_dense(self.p))))
         return float(moduli[-2]) if len(moduli) > 1 else 0.0
 
@@ -171,7 +171,7 @@ def as_dense(matrix: Matrix) -> Dense:
 
 
 def lead_ends_to(rows: Matrix, d_0: Vector) -> Matrix:
-    """Rows that sum to less than 1, with what is missing spread as d_0."""
+    """The rows with what is missing to a sum of 1 distributed as d_0."""
     ends = np.maximum(1.0 - np.asarray(rows.sum(axis=1)).ravel(), 0.0)
     if sp.issparse(rows):
         return sp.csr_array(rows + sp.csr_array(ends[:, None]) @ sp.csr_array(d_0[None, :]))
@@ -208,7 +208,7 @@ def _stationary_of_class(p: Matrix, states: NDArray[np.int64]) -> Vector:
     if len(states) <= _SMALL:
         return _eliminate(as_dense(block))
     can_eliminate = len(states) <= _DENSE
-    limit = 1e8 if can_eliminate else 1e14
+    limit = 1e9 if can_eliminate else 1e14
     distribution, condition = _solve_anchored(block, 0)
     if not condition <= limit:
         # A state that is hardly ever visited is a bad anchor; take one that is visited often in the long run.

@@ -27,8 +27,8 @@ from covshift.validation import (
 class FiniteMDP:
     """A finite MDP with kernel P(s'|s, a) and expected rewards R(s, a).
 
-    With a start distribution `d_0` it is episodic: P(·|s, a) may sum to less than 1, and what is
-    missing is the probability that the episode ends.
+    With a start distribution `d_0` it is episodic: P(·|s, a) may sum to less than 1, and the missing
+    probability is that of the episode ending.
 
     Args:
         p: states × actions × states as an array, or a sparse matrix of (states · actions) × states

@@ -1,7 +1,7 @@
-"""The operators of the paper as small frozen objects.
+"""The operators of the paper.
 
-Each is affine, x ↦ Ax + b, and knows how to apply itself, its matrix A, its offset b and its fixed
-point. The exception is the normalized COP operator, which divides and so is not affine.
+Each is affine, x ↦ Ax + b, and has `apply`, its matrix A, its offset b and its fixed point. The exception is the
+normalized COP operator, which divides and so is not affine.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class AffineOperator(ABC):
 
     @abstractmethod
     def fixed_point(self) -> Vector:
-        """The x with x = Ax + b; where any multiple is one, the one of mean 1."""
+        """The x with x = Ax + b; if all its multiples are fixed points too, the one of mean 1."""
 
     def offset(self) -> Vector:
         """b, the image of 0."""
@@ -94,16 +94,16 @@ class BellmanOperator(AffineOperator):
 
 @final
 @dataclass(frozen=True, eq=False)
-class DiscountedCopOperator(AffineOperator):
-    """Y_γ̂ c = γ̂ D⁻¹P_πᵀD c + (1 - γ̂) e with D = diag(d_μ); eq. (6).
+class CopOperator(AffineOperator):
+    """Y_γ̂ c = γ̂ D⁻¹P_πᵀD c + (1 - γ̂) e with D = diag(d_μ), eq. (6); at γ̂ = 1 it is Y, eq. (5).
 
-    On an episodic chain γ̂ (D⁻¹P_πᵀD c + D⁻¹d₀) + (1 - γ̂) e, where d_μ counts visits; eq. (11) in
+    On an episodic chain γ̂ (D⁻¹P_πᵀD c + D⁻¹d₀) + (1 - γ̂) e, where d_μ counts visits; eq. (10) and (11) in
     the form that holds for any start distribution.
     """
 
     chain_pi: MarkovChain
     d_mu: Vector
-    ratio_discount: float
+    ratio_discount: float = 1.0
 
     def __post_init__(self) -> None:
         check_discount("ratio_discount", self.ratio_discount)
@@ -111,8 +111,12 @@ class DiscountedCopOperator(AffineOperator):
         d_mu = as_occupancy("d_mu", self.d_mu, size, episodic=episodic)
         object.__setattr__(self, "d_mu", as_weights("d_mu", d_mu, size))
 
+    def discounted(self, ratio_discount: float) -> CopOperator:
+        """Y_γ̂ over the same chain and the same data."""
+        return CopOperator(self.chain_pi, self.d_mu, ratio_discount)
+
     def apply(self, x: Vector) -> Vector:
-        """γ̂ times what COP gives, plus 1 - γ̂."""
+        """γ̂ times what arrives, plus 1 - γ̂."""
         inflow = self.chain_pi.push(self.d_mu * x)
         if self.chain_pi.d_0 is not None:
             inflow = inflow + self.chain_pi.d_0
@@ -127,42 +131,14 @@ class DiscountedCopOperator(AffineOperator):
         return self.ratio_discount * p.T * self.d_mu[None, :] / self.d_mu[:, None]
 
     def fixed_point(self) -> Vector:
-        """d̂_π/d_μ (Lemma 2); d_π/d_μ at γ̂ = 1."""
+        """d̂_π/d_μ (Lemma 2); at γ̂ = 1 d_π/d_μ, whose multiples are fixed points too if the chain is continuing."""
         return c_star(self.chain_pi, self.d_mu, self.ratio_discount)
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class CopOperator(AffineOperator):
-    """Y c = D⁻¹P_πᵀD c (eq. 5), on an episodic chain with + D⁻¹d₀ (eq. 10): Y_γ̂ at γ̂ = 1."""
-
-    chain_pi: MarkovChain
-    d_mu: Vector
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "d_mu", self.discounted(1.0).d_mu)
-
-    def discounted(self, ratio_discount: float) -> DiscountedCopOperator:
-        """Y_γ̂ over the same chain and the same data."""
-        return DiscountedCopOperator(self.chain_pi, self.d_mu, ratio_discount)
-
-    def apply(self, x: Vector) -> Vector:
-        """D⁻¹P_πᵀD x."""
-        return self.discounted(1.0).apply(x)
-
-    def as_matrix(self) -> Matrix:
-        """D⁻¹P_πᵀD."""
-        return self.discounted(1.0).as_matrix()
-
-    def fixed_point(self) -> Vector:
-        """d_π/d_μ, of whose multiples each is a fixed point in the continuing case."""
-        return self.discounted(1.0).fixed_point()
-
-
-@final
-@dataclass(frozen=True, eq=False)
 class NormalizedCopOperator:
-    """Ȳ c = Yc / Σ_s d_μ(s) (Yc)(s); Corollary 1 with the division that erratum E1 rules."""
+    """Ȳ c = Yc / Σ_s d_μ(s) (Yc)(s); Corollary 1, normalized by the mean under d_μ (erratum E1)."""
 
     chain_pi: MarkovChain
     d_mu: Vector
@@ -189,7 +165,7 @@ class NormalizedCopOperator:
 @final
 @dataclass(frozen=True, eq=False)
 class ResetTransition(AffineOperator):
-    """P̂_π = γ̂P_π + (1 - γ̂) e d_μᵀ, whose reset rows are all d_μ, acting on distributions."""
+    """P̂_π = γ̂P_π + (1 - γ̂) e d_μᵀ acting on distributions: with probability 1 - γ̂ the state is reset to a draw of d_μ."""
 
     chain_pi: MarkovChain
     d_mu: Vector
@@ -250,7 +226,7 @@ class ProjectedOperator(AffineOperator):
         return np.asarray(np.linalg.lstsq(root[:, None] * self.phi, root[:, None] * image)[0])
 
     def fixed_point_weights(self) -> Vector:
-        """The w with Φw = Π_d F(Φw): ΦᵀD(Φ - AΦ) w = ΦᵀDb; the smallest where several fit.
+        """The w with Φw = Π_d F(Φw): ΦᵀD(Φ - AΦ) w = ΦᵀDb; the smallest one if there are several.
 
         Raises:
             InputError: no weights fit, as at a pole of the projected equation.
@@ -264,7 +240,7 @@ class ProjectedOperator(AffineOperator):
         return np.asarray(w)
 
     def fixed_point(self) -> Vector:
-        """Φw for the weights that the projected equation fixes."""
+        """Φw with the weights that solve the projected equation."""
         return np.asarray(self.phi @ self.fixed_point_weights())
 
 

@@ -12,7 +12,7 @@ from covshift.validation import Dense, Vector, as_table, as_vector
 
 
 def fit_span(x: ArrayLike, phi: ArrayLike, d: ArrayLike) -> Vector:
-    """argmin_w ‖Φw - x‖_d; the smallest such w where several fit equally."""
+    """argmin_w ‖Φw - x‖_d; the smallest such w if there are several."""
     vector = np.asarray(x, dtype=np.float64)
     features = as_table("phi", phi, (len(vector), -1))
     root = np.sqrt(as_vector("d", d, len(vector)))
@@ -37,16 +37,13 @@ def project_weighted_simplex(w: ArrayLike, phi: ArrayLike, d_mu: ArrayLike) -> V
     argmin_u ‖u - w‖₂ subject to Σ_s d_μ(s) φ(s)ᵀu = 1 and φ(s)ᵀu ≥ 0 for every state.
 
     This quadratic program is not a division by the mean: it moves along the features' directions.
-    A point that meets the constraints is returned as it is; where dropping the inequalities gives
-    a point that meets them, that point is the answer; else an interior-point solver finds it.
+    If the solution without the inequalities satisfies them, it is the answer; otherwise an interior-point
+    solver finds it.
 
     Args:
-        w: weights, one a feature.
+        w: a weight for each feature.
         phi: states × features.
-        d_mu: weights of the states in the mean; a sample is a `phi` of its rows and equal weights.
-
-    Returns:
-        The projected weights.
+        d_mu: weights of the states in the mean. For a sample, pass its rows as `phi` and equal weights.
 
     Raises:
         InputError: no weights meet the constraints.

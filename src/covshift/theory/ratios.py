@@ -1,4 +1,4 @@
-"""Exact covariate shifts: d̂_π, c = d_π/d_μ and d̂_π/d_μ, and what they say about a sample."""
+"""Exact covariate shifts: d̂_π, c = d_π/d_μ and d̂_π/d_μ, and measures of how far apart the distributions are."""
 
 from __future__ import annotations
 
@@ -31,9 +31,6 @@ def d_pi_hat(chain_pi: MarkovChain, d_mu: ArrayLike, ratio_discount: float) -> V
         d_mu: occupancy of the behavior policy, of the same kind as the chain's.
         ratio_discount: γ̂ in [0, 1].
 
-    Returns:
-        One mass a state.
-
     Reference: Proposition 1; eq. (11) for episodes.
     """
     check_discount("ratio_discount", ratio_discount)
@@ -44,7 +41,7 @@ def d_pi_hat(chain_pi: MarkovChain, d_mu: ArrayLike, ratio_discount: float) -> V
     if chain_pi.d_0 is not None:
         source = source + ratio_discount * chain_pi.d_0
     mass = np.maximum(chain_pi.resolvent(ratio_discount).solve_transposed(source), 0.0)
-    # A continuing chain keeps its mass; dividing by it takes away what rounding adds as γ̂ → 1.
+    # A continuing chain keeps its mass of 1; dividing by the sum removes the rounding errors of γ̂ → 1.
     return mass if chain_pi.is_episodic else mass / mass.sum()
 
 
@@ -88,7 +85,7 @@ def rho(pi: ArrayLike, mu: ArrayLike) -> Dense:
 
 
 def effective_sample_share(c: ArrayLike, d_mu: ArrayLike) -> float:
-    """ESS/N = E_μ[c]² / E_μ[c²]: which share of a sample is left when it is weighted by c."""
+    """ESS/N = E_μ[c]² / E_μ[c²], the effective share of a sample that is weighted by c."""
     ratio = as_table("c", c, (-1,))
     behavior = as_vector("d_mu", d_mu, len(ratio))
     behavior = behavior / behavior.sum()

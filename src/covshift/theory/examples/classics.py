@@ -14,7 +14,7 @@ def bairds_star(discount: float = 0.99) -> Problem:
 
     Action 0 goes to one of the first six states, action 1 to the seventh. π always takes 1, μ takes
     it with probability 1/7, so that d_μ is uniform and d_π is the seventh state. All rewards are 0
-    and the eight features can represent V^π = 0 exactly; off-policy TD diverges all the same.
+    and the eight features can represent V^π = 0 exactly; off-policy TD diverges nevertheless.
     """
     p = np.zeros((7, 2, 7))
     p[:, 0, :6] = 1.0 / 6.0

@@ -1,4 +1,4 @@
-"""Gridworlds from maps and of any size, always with a sparse kernel."""
+"""Gridworlds from maps and of any size, always with sparse transition matrices."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def four_rooms(epsilon: float = 0.1, slip: float = 0.1) -> Problem:
 def open_grid(side: int, epsilon: float = 0.1, slip: float = 0.1) -> Problem:
     """A square without inner walls, start in one corner and goal in the opposite one."""
     if side < 2:
-        raise InputError(f"a grid needs at least 2 cells a side, but side is {side}")
+        raise InputError(f"a grid needs at least 2 cells per side, but side is {side}")
     free = np.ones((side, side), dtype=bool)
     return _problem(free, start=0, goal=side * side - 1, epsilon=epsilon, slip=slip)
 
@@ -47,21 +47,21 @@ def open_grid(side: int, epsilon: float = 0.1, slip: float = 0.1) -> Problem:
 def gridworld(text: str, *, epsilon: float = 0.1, slip: float = 0.1) -> Problem:
     """A continuing gridworld from a map: '#' wall, 'S' start, 'G' goal, anything else free.
 
-    Four actions; with probability `slip` the move is one of the four at random; into a wall means to
-    stay. The goal gives reward 1 and leads to the start. μ is uniform, π takes a shortest way to the
-    goal and with probability `epsilon` any action.
+    There are four actions; with probability `slip` the move is one of the four at random, and a move into a
+    wall stays. The goal gives reward 1 and leads to the start. μ is uniform; π takes a shortest way to the
+    goal and, with probability `epsilon`, a random action.
 
-    States are the free cells in reading order; `cells(text)` gives their places.
+    States are the free cells in reading order; `cells(text)` gives their rows and columns.
     """
     cells = _parse(text)
     free = cells != "#"
     number = np.cumsum(free).reshape(free.shape) - 1
     marks = {}
     for mark in "SG":
-        places = np.argwhere(cells == mark)
-        if len(places) != 1:
-            raise InputError(f"the map needs exactly one '{mark}', but it has {len(places)}")
-        marks[mark] = int(number[tuple(places[0])])
+        found = np.argwhere(cells == mark)
+        if len(found) != 1:
+            raise InputError(f"the map needs exactly one '{mark}', but it has {len(found)}")
+        marks[mark] = int(number[tuple(found[0])])
     return _problem(free, start=marks["S"], goal=marks["G"], epsilon=epsilon, slip=slip)
 
 
@@ -98,14 +98,14 @@ def _problem(
 
 def _neighbors(free: NDArray[np.bool_]) -> NDArray[np.int64]:
     """The state that each move of each state leads to."""
-    places = np.argwhere(free)
+    cells = np.argwhere(free)
     number = np.cumsum(free).reshape(free.shape) - 1
-    table = np.empty((len(places), 4), dtype=np.int64)
+    table = np.empty((len(cells), 4), dtype=np.int64)
     for action, move in enumerate(MOVES):
-        there = np.clip(places + move, 0, np.array(free.shape) - 1)
+        there = np.clip(cells + move, 0, np.array(free.shape) - 1)
         inside = free[there[:, 0], there[:, 1]]
         target = number[there[:, 0], there[:, 1]]
-        table[:, action] = np.where(inside, target, np.arange(len(places)))
+        table[:, action] = np.where(inside, target, np.arange(len(cells)))
     return table
 
 

@@ -1,4 +1,4 @@
-"""A problem: an MDP, the two policies, features and the value's discount."""
+"""An off-policy problem: an MDP, the two policies, features and the value's discount."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from covshift.validation import Dense, Vector
 class Problem:
     """Evaluate `pi` from data that `mu` generates.
 
-    What is derived from these fields is computed when it is first asked for, and kept.
+    Derived quantities are computed when they are first used, and kept.
 
     Args:
         mdp: the MDP.
         pi: target policy, states × actions.
         mu: behavior policy, states × actions.
         discount: γ of the value function.
-        phi: states × features; one-hot features where None is given.
+        features: states × features, as `phi` returns them; None for one-hot features.
     """
 
     mdp: FiniteMDP
@@ -38,7 +38,7 @@ class Problem:
 
     @property
     def phi(self) -> Dense:
-        """The features, one row a state."""
+        """The features, one row per state."""
         return np.eye(self.mdp.num_states) if self.features is None else self.features
 
     @cached_property

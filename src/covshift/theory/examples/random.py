@@ -1,4 +1,4 @@
-"""Generators of random problems; the study names which one it draws from."""
+"""Generators of random problems."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def garnet(
     """A Garnet MDP (Archibald et al., 1995): each action leads to `branching` states.
 
     The probabilities are the gaps between uniform points. Draws whose behavior chain does not visit
-    every state are passed over.
+    every state are discarded.
     """
     if not 1 <= branching <= num_states:
         raise InputError(f"branching must lie in [1, {num_states}], but it is {branching}")
@@ -83,7 +83,7 @@ def episodic(
 def random_policy(
     rng: np.random.Generator, num_states: int, num_actions: int, concentration: float = 1.0
 ) -> Dense:
-    """One Dirichlet draw a state, kept away from 0 so that every policy covers every other."""
+    """A Dirichlet draw for each state, kept away from 0 so that every policy covers every other."""
     policy = rng.dirichlet(np.full(num_actions, concentration), size=num_states)
     return 0.99 * policy + 0.01 / num_actions
 
