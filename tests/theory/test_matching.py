@@ -10,7 +10,6 @@ from covshift.errors import InputError
 from covshift.rules import EXPONENTIAL, LINKS, SAFE, Link, matching_loss
 from covshift.theory import (
     CopOperator,
-    DiscountedCopOperator,
     MarkovChain,
     MatchingOperator,
     fit_matching,
@@ -197,9 +196,7 @@ def test_sparse_chains_give_the_same(seed: int) -> None:
     rng = np.random.default_rng(seed)
     problem, phi = dirichlet(rng, 4, 2), features(rng, 4, 1)
     chains = problem.chain_pi, MarkovChain(sp.csr_array(problem.chain_pi.p))
-    dense, sparse = (
-        MatchingOperator(DiscountedCopOperator(c, problem.d_mu, 0.9), phi) for c in chains
-    )
+    dense, sparse = (MatchingOperator(CopOperator(c, problem.d_mu, 0.9), phi) for c in chains)
     np.testing.assert_allclose(sparse.fixed_point(), dense.fixed_point(), rtol=1e-9)
     c = dense.fixed_point()
     np.testing.assert_allclose(sparse.on_weights(c), dense.on_weights(c), atol=1e-9)

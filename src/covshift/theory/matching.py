@@ -18,7 +18,7 @@ from covshift.rules.matching import (
     matching_gradient,
     matching_loss,
 )
-from covshift.theory.operators import CopOperator, DiscountedCopOperator
+from covshift.theory.operators import CopOperator
 from covshift.theory.projections import project_span
 from covshift.validation import Dense, Vector, as_occupancy, as_table, as_vector, as_weights
 
@@ -88,7 +88,7 @@ class MatchingOperator:
         InputError: the features hold no bias, or visits are counted at γ̂ = 1.
     """
 
-    operator: DiscountedCopOperator
+    operator: CopOperator
     phi: Dense
     link: Link = EXPONENTIAL
     floored: bool = False

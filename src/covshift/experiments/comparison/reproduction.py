@@ -16,7 +16,7 @@ from covshift.config.presets import make_config
 from covshift.config.training import TrainConfig
 from covshift.experiments.comparison.design import Comparison
 from covshift.experiments.comparison.results import DataRecord, Results, RunRecord
-from covshift.experiments.comparison.running import Engine, collect_data, make_engine, train_all
+from covshift.experiments.comparison.running import collect_data, make_engine, train_all
 from covshift.experiments.experiment import Outcome, RunOptions
 from covshift.experiments.tables import write_csv
 from covshift.files import CHECKSUMS, sha256, write_json
@@ -28,25 +28,12 @@ from covshift.validation import check_count
 from covshift.version import __version__
 
 
-def reproduce(
-    experiment: Comparison,
-    out: Path,
-    options: RunOptions,
-    console: Console,
-    engine: Engine | None = None,
-) -> Outcome:
+def reproduce(experiment: Comparison, out: Path, options: RunOptions, console: Console) -> Outcome:
     """Trains the missing runs of a comparison and writes its figure, tables and page into its folder under `out`.
 
     Runs lie in `out/runs`, named after their settings, so that experiments that share an arm share its runs.
-
-    Args:
-        experiment: what to run.
-        out: folder of data, runs and figures.
-        options: the scale, the number of seeds, and what trains the runs.
-        console: for progress.
-        engine: trains the runs; by default what the options say.
     """
-    engine = engine or make_engine(options)
+    engine = make_engine(options)
     seeds = experiment.seeds[options.scale]
     if options.seeds is not None:
         seeds = check_count("seeds", options.seeds)

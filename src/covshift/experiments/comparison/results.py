@@ -95,14 +95,7 @@ class RunRecord:
 @final
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The finished runs of a comparison.
-
-    Args:
-        experiment: what was run.
-        scale: its size.
-        runs: by game, arm and seed.
-        data: the dataset of each game.
-    """
+    """The finished runs of a comparison by game, arm and seed, and the dataset of each game."""
 
     experiment: Comparison
     scale: str

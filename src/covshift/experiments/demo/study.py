@@ -60,14 +60,7 @@ def run(folder: Path, options: RunOptions, console: Console) -> Outcome:
 
 
 def run_demo(folder: Path, sizes: Sizes, options: RunOptions, console: Console) -> Outcome:
-    """Collects data, trains, and writes `index.html` and `ratios.csv`; the same call continues after an interruption.
-
-    Args:
-        folder: for the data, the runs and the page.
-        sizes: how large the demo is.
-        options: what trains the runs.
-        console: for progress.
-    """
+    """Collects data, trains, and writes `index.html` and `ratios.csv`; the same call continues after an interruption."""
     engine = make_engine(options)
     check_count("seeds", sizes.seeds)
     lengths = {"num_updates": sizes.updates, "evaluate_every": max(1, sizes.updates // 10)}

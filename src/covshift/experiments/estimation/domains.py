@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import final
+from typing import ClassVar, final
 
 import numpy as np
 
@@ -20,18 +20,17 @@ class FiniteDomain:
     """A finite problem with a behavior policy μ and a target policy π*.
 
     Args:
-        title: its name in figures and tables.
         problem: the MDP with π* and μ; if it continues forever, trajectories start from d_μ.
         discount: γ of the value.
         length: steps of a trajectory.
-        has_average: whether the true average reward is known.
     """
 
     title: str
     problem: Problem
     discount: float
     length: int
-    has_average: bool = True
+    has_average: ClassVar[bool] = True
+    """Whether the true average reward is known."""
 
     def logs(self, size: int, rng: np.random.Generator) -> Logs:
         """About `size` transitions of the behavior policy."""

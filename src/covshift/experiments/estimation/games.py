@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,15 +23,12 @@ class GameDomain:
     """An environment with a behavior policy μ and a target policy π*.
 
     Args:
-        title: its name in figures and tables.
-        env: environment id.
         behavior: μ(a|s) of a batch of states.
         target: π*(a|s) of a batch of states.
         phi: features of a batch of states.
         discount: γ of the value.
         horizon: steps after which an episode is cut; γᵗ is negligible by then.
         rollouts: episodes whose mean return is the true value.
-        has_average: whether the true average reward is known.
     """
 
     title: str
@@ -42,7 +39,8 @@ class GameDomain:
     discount: float
     horizon: int
     rollouts: int
-    has_average: bool = False
+    has_average: ClassVar[bool] = False
+    """Whether the true average reward is known."""
     _truths: dict[float, float] = field(default_factory=dict)
 
     def logs(self, size: int, rng: np.random.Generator) -> Logs:

@@ -33,10 +33,7 @@ RecordT = TypeVar("RecordT", Row, Point)
 def run(folder: Path, options: RunOptions, console: Console) -> Outcome:
     """Runs everything and writes `estimates.csv`, `convergence.csv`, figures and `index.html`.
 
-    Args:
-        folder: made if it is missing; files of an earlier study are replaced.
-        options: of which the scale is used, `smoke` or `small`.
-        console: for the progress bars.
+    The folder is made if it is missing; files of an earlier study are replaced. Of the options only the scale is used.
     """
     ensure_folder(folder)
     size = SCALES[options.scale]

@@ -28,6 +28,9 @@ Domain = FiniteDomain | GameDomain
 DISTANCE = 0.5
 """Of π from μ (0) towards π* (1), in the sweeps over other things."""
 
+SHOWN_BY_RATIO_DISCOUNT = ("mis-sn", "dr", "fqe", "behavior")
+"""Estimators in the sweep over γ̂; the others do not depend on it."""
+
 LEVEL = 0.9
 """Nominal coverage of the intervals."""
 
@@ -38,10 +41,8 @@ class Variant:
     """An estimator, and how it estimates the ratio if it uses one.
 
     Args:
-        title: its name in figures and tables.
         estimator: a key of `covshift.estimation.ESTIMATORS`.
-        ratio_method: how the ratio is estimated.
-        ratio_options: settings of that method.
+        ratio_method: how the ratio is estimated, with `ratio_options`.
         table: True if it works on tables only, False if it needs features, None if it takes either.
     """
 
@@ -55,13 +56,7 @@ class Variant:
         """Whether it can be run in a cell."""
         if self.table not in (None, is_tabular):
             return False
-        # Only these depend on γ̂, or are a reference for those that do.
-        return cell.sweep != "ratio_discount" or self.estimator in (
-            "mis-sn",
-            "dr",
-            "fqe",
-            "behavior",
-        )
+        return cell.sweep != "ratio_discount" or self.estimator in SHOWN_BY_RATIO_DISCOUNT
 
 
 VARIANTS = (

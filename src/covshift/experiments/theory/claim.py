@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any, Generic, TypeVar, final
+from dataclasses import dataclass
+from typing import Generic, TypeVar, final
 
 import numpy as np
 
@@ -29,7 +29,7 @@ class Claim(Generic[CaseT]):
             form; 0 or less where it does not.
         refutes: whether this is a counterexample.
         tolerance: what counts as violated: more than this.
-        cases: how many cases the study draws.
+        cases: how many the study draws.
         broken_by: id of the counterexample that shows that the hypothesis is needed.
     """
 
@@ -44,7 +44,7 @@ class Claim(Generic[CaseT]):
     broken_by: str | None = None
 
     def check(self, seed: int = 0, cases: int | None = None) -> Finding:
-        """Draws the cases from a stream that belongs to the claim and reports the worst."""
+        """Draws the cases from the claim's own random stream and reports the worst."""
         rng = np.random.default_rng([seed, zlib.crc32(self.id.encode())])
         count = self.cases if cases is None else cases
         violations = [self.violation(self.draw(rng)) for _ in range(count)]
@@ -64,12 +64,9 @@ class Claim(Generic[CaseT]):
 @final
 @dataclass(frozen=True)
 class Finding:
-    """What a claim came to: the record in `theory.json`.
+    """The result of checking a claim, as written into `theory.json`.
 
     Attributes:
-        id: the claim's name.
-        statement: what is claimed.
-        hypothesis: what the cases have in common.
         cases: how many were drawn.
         worst: the largest violation; for a counterexample, of the form that it refutes.
         holds: whether the claim stands.
@@ -81,7 +78,3 @@ class Finding:
     cases: int
     worst: float
     holds: bool
-
-    def record(self) -> dict[str, Any]:
-        """The fields as plain values for JSON."""
-        return asdict(self)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -50,16 +51,16 @@ def check_theory(folder: Path, console: Console, *, problems: int, seed: int = 0
 
     Args:
         folder: made if it is missing; files of an earlier study are replaced.
-        console: for the progress bars.
+        console: shows progress.
         problems: how many problems each generator of the survey draws.
-        seed: seeds the cases of the claims and the survey.
+        seed: for the cases of the claims and for the survey.
     """
     check_count("problems", problems)
     check_seed(seed)
     ensure_folder(folder)
 
     findings = [claim.check(seed) for claim in track(console, "claims", CLAIMS, len(CLAIMS))]
-    write_text(folder / "theory.json", json.dumps([f.record() for f in findings], indent=2) + "\n")
+    write_text(folder / "theory.json", json.dumps([asdict(f) for f in findings], indent=2) + "\n")
 
     count = problems * len(GENERATORS) * len(RATIO_DISCOUNTS)
     rows = list(track(console, "survey of weightings", survey(problems, seed), count))
