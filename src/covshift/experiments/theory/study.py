@@ -19,6 +19,7 @@ from covshift.experiments.theory.figures import (
     deadly,
     gradients,
     iterates,
+    matching,
     mixing,
     moduli,
     rooms,
@@ -78,6 +79,7 @@ def run(out: Path, *, seed: int = 0, problems: int = 3000, console: Console) -> 
         gradients.draw,
         lambda: weighting.draw(rows),
         moduli.draw,
+        matching.draw,
     ]
     exhibits = []
     for draw in track(console, "figures", draws, len(draws)):
