@@ -172,7 +172,7 @@ def _text(found: dict[tuple[str, float], Results], num_problems: int) -> str:
     return (
         f"{num_problems} problems of 6 states, a bias and 2 normal features: π moves by rows drawn from a Dirichlet(0.1), μ draws "
         "every state from one d_μ. Medians are over the problems on which a method comes to rest. Scale: a bias keeps E_μ[ĉ] = 1 under squared and matching loss, the simplex enforces it, and 1/c "
-        f"weights lose it ({collapse:.2f} at γ̂ = 0.999). Stability: fits by squared loss diverge without bound in "
+        f"weights lose it ({collapse:.3f} at γ̂ = 0.999). Stability: fits by squared loss diverge without bound in "
         f"{share(squared, 0.99)} of problems at γ̂ = 0.99 and {share(squared, 1.0)} at 1, where the simplex-projected "
         f"iteration does not come to rest in {share(simplex, 1.0)}. Under the matching loss c stays positive and of mean 1 "
         f"whatever happens, but in {share(matching, 0.99)} and {share(matching, 1.0)} it cycles, with the safe link on the "
