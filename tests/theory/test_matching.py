@@ -165,6 +165,31 @@ def test_without_discount_the_start_keeps_its_mean() -> None:
     np.testing.assert_allclose(three, 3.0 * one, rtol=1e-9)
 
 
+def test_a_slow_chain_needs_few_fits_and_keeps_the_mean_of_its_start() -> None:
+    # Two pairs of states that are left once in 10⁴ steps: plain iteration would need as many fits.
+    slow = np.kron(np.eye(2), np.full((2, 2), 0.5)) * (1 - 1e-4) + 1e-4 / 4
+    operator = CopOperator(MarkovChain(slow), np.array([0.1, 0.2, 0.3, 0.4])).discounted(1.0)
+    phi = np.column_stack([np.ones(4), [0.0, 0.0, 1.0, 1.0], [0.0, 1.0, 0.0, 1.0]])
+    matching = MatchingOperator(operator, phi)
+    start = np.array([2.4, 2.5, 1.2, 1.3])
+    fixed = matching.fixed_point(start, max_steps=50)
+    np.testing.assert_allclose(matching.apply(fixed), fixed, rtol=1e-10)
+    assert operator.d_mu @ fixed == pytest.approx(operator.d_mu @ start, rel=1e-9)
+
+
+@pytest.mark.parametrize("side", [-1.0, 1.0])
+def test_an_unstable_fixed_point_is_passed_by(side: float) -> None:
+    # c = 1 is a fixed point here by symmetry, and every start beside it leads away from it.
+    fork, d_mu = np.eye(4)[[0, 0, 3, 3]], np.array([0.05, 0.45, 0.45, 0.05])
+    operator = CopOperator(MarkovChain(fork), d_mu).discounted(0.9)
+    line = np.column_stack([np.ones(4), [-3.0, -1.0, 1.0, 3.0]])
+    matching = MatchingOperator(operator, line)
+    np.testing.assert_allclose(matching.apply(np.ones(4)), 1.0)
+    assert np.abs(np.linalg.eigvals(matching.on_weights(np.ones(4)))).max() > 1.5
+    fixed = matching.fixed_point(np.exp(side * 1e-4 * line[:, 1]))
+    assert fixed[0 if side < 0 else 3] > 10.0
+
+
 @given(SEEDS, st.booleans())
 def test_derivative_on_weights_by_central_differences(seed: int, floored: bool) -> None:
     rng = np.random.default_rng(seed)
