@@ -48,7 +48,7 @@ def test_page_is_self_contained(folder: Path) -> None:
     page = (folder / "index.html").read_text()
     loads = re.findall(r'(?:src|href)="([^"#]*)"', page)
     assert all(load.startswith("data:") for load in loads)
-    assert page.count("<svg role=") == 8
+    assert page.count("<svg role=") == 9
     assert f"{len(CLAIMS)} of {len(CLAIMS)} claims hold" in page
     assert not list(folder.glob("*.partial"))
 

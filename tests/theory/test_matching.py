@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 import scipy.sparse as sp
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from covshift.errors import InputError
@@ -134,6 +134,7 @@ def test_one_hot_features_give_the_operator_itself(
         np.testing.assert_allclose(matching.fixed_point(), problem.c_star(gamma), rtol=1e-7)
 
 
+@settings(max_examples=15)
 @given(SEEDS, st.booleans(), st.sampled_from([0.5, 0.9, 1.0]))
 def test_fixed_points_are_where_plain_iteration_ends(
     seed: int, floored: bool, gamma: float
@@ -161,6 +162,31 @@ def test_without_discount_the_start_keeps_its_mean() -> None:
     matching = MatchingOperator(problem.cop.discounted(1.0), features(rng, 5, 2))
     one, three = matching.fixed_point(), matching.fixed_point(np.full(5, 3.0))
     np.testing.assert_allclose(three, 3.0 * one, rtol=1e-9)
+
+
+def test_a_slow_chain_needs_few_fits_and_keeps_the_mean_of_its_start() -> None:
+    # Two pairs of states that are left once in 10⁴ steps: plain iteration would need as many fits.
+    slow = np.kron(np.eye(2), np.full((2, 2), 0.5)) * (1 - 1e-4) + 1e-4 / 4
+    operator = CopOperator(MarkovChain(slow), np.array([0.1, 0.2, 0.3, 0.4])).discounted(1.0)
+    phi = np.column_stack([np.ones(4), [0.0, 0.0, 1.0, 1.0], [0.0, 1.0, 0.0, 1.0]])
+    matching = MatchingOperator(operator, phi)
+    start = np.array([2.4, 2.5, 1.2, 1.3])
+    fixed = matching.fixed_point(start, max_steps=50)
+    np.testing.assert_allclose(matching.apply(fixed), fixed, rtol=1e-10)
+    assert operator.d_mu @ fixed == pytest.approx(operator.d_mu @ start, rel=1e-9)
+
+
+@pytest.mark.parametrize("side", [-1.0, 1.0])
+def test_an_unstable_fixed_point_is_passed_by(side: float) -> None:
+    # c = 1 is a fixed point here by symmetry, and every start beside it leads away from it.
+    fork, d_mu = np.eye(4)[[0, 0, 3, 3]], np.array([0.05, 0.45, 0.45, 0.05])
+    operator = CopOperator(MarkovChain(fork), d_mu).discounted(0.9)
+    line = np.column_stack([np.ones(4), [-3.0, -1.0, 1.0, 3.0]])
+    matching = MatchingOperator(operator, line)
+    np.testing.assert_allclose(matching.apply(np.ones(4)), 1.0)
+    assert np.abs(np.linalg.eigvals(matching.on_weights(np.ones(4)))).max() > 1.5
+    fixed = matching.fixed_point(np.exp(side * 1e-4 * line[:, 1]))
+    assert fixed[0 if side < 0 else 3] > 10.0
 
 
 @given(SEEDS, st.booleans())
@@ -213,6 +239,8 @@ def test_bad_input_names_the_value_and_the_cure() -> None:
     np.testing.assert_allclose(restarted.fixed_point(), 1.0)
     with pytest.raises(InputError, match=r"target\[1\] = -0.5 is negative"):
         project_matching([1.0, -0.5], np.eye(2), [0.5, 0.5])
+    with pytest.raises(InputError, match="every target is 0"):
+        project_matching([0.0, 0.0], np.eye(2), [0.5, 0.5])
     with pytest.raises(InputError, match=r"averaging must lie in \(0, 1\], but it is 0"):
         MatchingOperator(problem.cop.discounted(0.9), np.ones((4, 1)), averaging=0.0)
     with pytest.raises(InputError, match=r"start must be positive everywhere, but start\[2\] = 0"):
@@ -227,8 +255,8 @@ def test_fits_that_cycle_have_no_fixed_point_to_return() -> None:
     matching = MatchingOperator(operator, line)
     with pytest.raises(InputError, match=r"alternate between two ratios, .* \(averaging = 0.5\)"):
         matching.fixed_point([0.5, 0.9, 1.1, 1.5])
-    with pytest.raises(InputError, match="not come to rest after 3 "):
-        matching.fixed_point([0.5, 0.9, 1.1, 1.5], max_steps=3)
+    with pytest.raises(InputError, match="not come to rest after 1 "):
+        matching.fixed_point([0.5, 0.9, 1.1, 1.5], max_steps=1)
     c = np.array([0.5, 0.9, 1.1, 1.5])
     for _ in range(100):
         c = matching.apply(c)

@@ -200,7 +200,7 @@ def clipped_policy(pi: ArrayT, mu: ArrayT, rho_clip: float) -> ArrayT:
     Args:
         pi: probabilities of the target policy.
         mu: probabilities of the behavior policy.
-        rho_clip: k; without a bound on it π_k is π.
+        rho_clip: k; where no ρ is larger, π_k is π.
 
     Raises:
         InputError: k is not positive, or π takes no action that μ takes.

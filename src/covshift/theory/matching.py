@@ -20,7 +20,15 @@ from covshift.rules.matching import (
 )
 from covshift.theory.operators import CopOperator
 from covshift.theory.projections import project_span
-from covshift.validation import Dense, Vector, as_occupancy, as_table, as_vector, as_weights
+from covshift.validation import (
+    Dense,
+    Vector,
+    as_occupancy,
+    as_table,
+    as_vector,
+    as_weights,
+    check_count,
+)
 
 _MAX_NEWTON_STEPS = 200
 _STILL = 1e-12
@@ -133,7 +141,7 @@ class MatchingOperator:
         x = np.ones(size) if start is None else as_weights("start", start, size)
         mean = float(self.operator.d_mu @ x)
         u = last = self._refit(x)
-        for step in range(1, max_steps):
+        for step in range(1, check_count("max_steps", max_steps) + 1):
             before, last, u = last, u, self._refit(self._ratio(u), u)
             change, over_two = (
                 float(np.abs(self._family.basis @ (u - v)).max()) for v in (last, before)
@@ -201,7 +209,7 @@ class MatchingOperator:
             moved = slope[:, None] * basis
             gap = (basis.T * d) @ (self.link.ratio(basis @ u) - self._targets_of(ratio))
             system = (basis.T * d) @ (moved - self.operator.as_matrix() @ moved) * self.averaging
-            if undiscounted:  # Each multiple is a fixed point: keep the mean.
+            if undiscounted:  # There are fixed points of every mean: keep the start's.
                 system = np.vstack([system, d @ moved])
                 gap = np.append(gap, d @ ratio - mean)
             step = np.linalg.lstsq(system, gap)[0]
@@ -292,5 +300,9 @@ def _targets(target: ArrayLike, size: int) -> Vector:
         raise InputError(
             f"target[{state}] = {vector[state]:.6g} is negative, and no positive ratio fits it; compute targets from "
             "a positive ratio"
+        )
+    if not vector.any():
+        raise InputError(
+            "every target is 0, which no positive ratio fits; compute targets from a positive ratio"
         )
     return vector

@@ -21,6 +21,7 @@ from covshift.experiments.theory.figures import (
     deadly,
     gradients,
     iterates,
+    matching,
     mixing,
     moduli,
     rooms,
@@ -77,6 +78,7 @@ def check_theory(folder: Path, console: Console, *, problems: int, seed: int = 0
             gradients.draw,
             partial(weighting.draw, rows),
             moduli.draw,
+            matching.draw,
         ],
     )
     failing = [finding.id for finding in findings if not finding.holds]

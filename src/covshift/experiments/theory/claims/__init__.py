@@ -8,6 +8,7 @@ from covshift.experiments.theory.claims import (
     contraction,
     convergence,
     episodes,
+    matching,
     mean_ratio,
     normalization,
     projection,
@@ -23,6 +24,7 @@ GROUPS: dict[str, list[Claim[Any]]] = {
     "Episodes": episodes.CLAIMS,
     "The mean ratio of episodes": mean_ratio.CLAIMS,
     "Past the paper": beyond.CLAIMS,
+    "The matching loss": matching.CLAIMS,
 }
 
 CLAIMS: list[Claim[Any]] = [claim for group in GROUPS.values() for claim in group]
