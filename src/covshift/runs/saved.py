@@ -21,15 +21,12 @@ from covshift.runs.evaluation import AgentPolicy
 
 @final
 class SavedRun:
-    """The newest whole checkpoint of a run.
+    """The agent in the newest whole checkpoint of a run; `load_run` makes it.
 
-    Args:
-        config: of the run.
+    Attributes:
         network: the online network.
-        state_shape: of a state.
-        num_actions: of the environment.
-        update: at which it was saved.
-        sha256: of the checkpoint.
+        update: number of updates when it was saved.
+        sha256: hash of the checkpoint's checksums, which identifies it.
     """
 
     def __init__(

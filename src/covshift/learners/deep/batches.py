@@ -15,9 +15,9 @@ class ValueBatch(NamedTuple):
     """Transitions for the value, over one or several steps.
 
     Attributes:
-        s_tm1: the states that are predicted from.
-        a_tm1: the actions there.
-        mu_tm1: μ(a|s) of them.
+        s_tm1: the states whose values are predicted.
+        a_tm1: the actions taken there.
+        mu_tm1: μ(a|s) of these actions.
         return_t: Σ γⁱ R over the steps, rewards clipped.
         discount_t: γⁿ, 0 where the episode ended on the way.
         s_t: the states to bootstrap from.
@@ -130,17 +130,17 @@ def ring_batch(
     is_initial: NDArray[np.bool_],
     ids: NDArray[np.int64],
 ) -> RatioBatch:
-    """States of a replay of one's own, whose arrays hold one step after the other.
+    """States of your own replay, whose arrays hold one step after the other.
 
     Row t is the state that was acted in, row t - 1 the step before it in the same environment (the last row
     comes before the first, as in a ring).
 
     Args:
-        observations: of each row.
-        actions: taken there.
-        mu: μ(a|s) of them.
-        is_initial: whether the row starts an episode.
-        ids: rows whose states are wanted; the oldest row of a full ring has lost its predecessor, so leave it out.
+        observations: the state of each row.
+        actions: the action taken in each row.
+        mu: μ(a|s) of these actions.
+        is_initial: whether each row starts an episode.
+        ids: rows of the batch; leave out the oldest row of a full ring, whose predecessor was overwritten.
 
     Example:
         >>> observations = np.arange(4.0)[:, None]
