@@ -153,7 +153,7 @@ def test_a_sweep_that_is_ended_lets_its_runs_save(tmp_path: Path) -> None:
     _, said = sweep.communicate(timeout=120)
     assert sweep.returncode == 130
     assert said == (
-        b"covshift: interrupted; what was finished is kept, and the same command goes on\n"
+        b"covshift: interrupted; finished work is kept, and the same command continues\n"
     )
     assert [run.status()["status"] for run in begun] == ["interrupted"] * len(begun)
     assert not any(run.is_locked() for run in begun)

@@ -1,5 +1,6 @@
 """Runs: exact resume, kills, damage, divergence, and what a folder says."""
 
+import dataclasses
 import json
 import random
 import signal
@@ -19,6 +20,7 @@ from covshift.config.training import RuntimeOptions, TrainConfig
 from covshift.data.collection import Request, collect
 from covshift.data.import_export import import_npz
 from covshift.errors import InputError
+from covshift.files import write_json
 from covshift.learners.deep import Diverged
 from covshift.records import COLUMNS, RunFolder, find_runs
 from covshift.runs import load_run
@@ -167,21 +169,21 @@ def test_killed_runs_go_on_exactly(tmp_path: Path, data: str) -> None:
     code = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from covshift.config.presets import make_config\n"
-        "from covshift.config.training import RuntimeOptions\n"
+        "from covshift.config.training import RuntimeOptions, TrainConfig\n"
         "from covshift.records import RunFolder\n"
         "from covshift.runs.launch import start_or_resume\n"
         "from covshift.runs.training import run_to_end\n"
-        "import json\n"
-        "config = make_config(**json.loads(sys.argv[2]))\n"
+        "from covshift.schema import read_json\n"
+        "config = read_json(Path(sys.argv[2]), TrainConfig)\n"
         "runtime = RuntimeOptions(device='cpu', threads=1)\n"
         "run_to_end(start_or_resume(RunFolder(Path(sys.argv[1])), config, sys.argv[3], runtime, print), lambda u, r: None)\n"
     )
+    write_json(tmp_path / "config.json", dataclasses.asdict(config))
     rng = random.Random(0)
     kills, loading = 0, 0.0
     while RunFolder(killed).status()["status"] != "finished":
         process = subprocess.Popen(
-            [sys.executable, "-c", code, str(killed), json.dumps(config.leaves()), data]
+            [sys.executable, "-c", code, str(killed), str(tmp_path / "config.json"), data]
         )
         # Three times, once it has come so far that something was written, at a random moment.
         before = time.monotonic()
@@ -190,7 +192,7 @@ def test_killed_runs_go_on_exactly(tmp_path: Path, data: str) -> None:
         loading = max(loading, time.monotonic() - before)
         try:
             pause = rng.uniform(0.0, 0.8) + (loading if kills else 0.0)
-            process.wait(timeout=pause if kills < 3 else None)
+            assert process.wait(timeout=pause if kills < 3 else None) == 0
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
