@@ -10,6 +10,7 @@ from covshift.experiments.theory.claims import (
     episodes,
     matching,
     mean_ratio,
+    misspecified,
     normalization,
     projection,
     value,
@@ -25,6 +26,7 @@ GROUPS: dict[str, list[Claim[Any]]] = {
     "The mean ratio of episodes": mean_ratio.CLAIMS,
     "Past the paper": beyond.CLAIMS,
     "The matching loss": matching.CLAIMS,
+    "The matching loss where its family does not hold the ratio": misspecified.CLAIMS,
 }
 
 CLAIMS: list[Claim[Any]] = [claim for group in GROUPS.values() for claim in group]

@@ -1,4 +1,4 @@
-"""B7: the paper's two cures, 1/c weights and the matching loss on the same chains."""
+"""B7, the matching loss, next to squared loss with the paper's two cures and with 1/c weights (B1)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from covshift.errors import InputError
 from covshift.experiments.theory.claims.matching import teleport
 from covshift.experiments.theory.figures import Exhibit
-from covshift.report.plots import COLORS, legend_below, panels
+from covshift.report.plots import COLORS, panels
 from covshift.rules import EXPONENTIAL, SAFE
 from covshift.theory import (
     MatchingOperator,
@@ -25,6 +25,7 @@ from covshift.validation import Dense, Vector
 
 RATIO_DISCOUNTS = (0.5, 0.9, 0.99, 0.999, 1.0)
 _MAX_FITS = 100
+_MARKERS = "oD^svP"
 
 Method = Callable[[Problem, Dense, float], Vector | None]
 """Where a method comes to rest on a problem with given features and γ̂; None if it does not."""
@@ -33,26 +34,29 @@ Method = Callable[[Problem, Dense, float], Vector | None]
 def draw(num_problems: int = 150, seed: int = 0) -> Exhibit:
     """Mean ratio, error of the sampling law, and share that does not come to rest, by γ̂."""
     found = _measure(num_problems, seed)
-    figure, (scale, accuracy, shares) = panels(3, width=11.0, height=4.4)
+    figure, axes = panels(3, width=11.0, height=4.4)
+    scale, accuracy, stability = axes
     ticks = np.arange(len(RATIO_DISCOUNTS))
-    for color, name in zip(COLORS, METHODS, strict=False):
-        at = [k for k, gamma in enumerate(RATIO_DISCOUNTS) if (name, gamma) in found]
-        results = [found[name, RATIO_DISCOUNTS[k]] for k in at]
-        for axes, values in (
-            (scale, [np.median([mean for mean, _ in _rested(result)]) for result in results]),
-            (accuracy, [np.median([error for _, error in _rested(result)]) for result in results]),
-            (shares, [_unrested(result) for result in results]),
+    for k, (name, (_, gammas)) in enumerate(METHODS.items()):
+        results = [found[name, gamma] for gamma in gammas]
+        shown = [RATIO_DISCOUNTS.index(gamma) for gamma in gammas]
+        # Methods of equal value stand side by side.
+        x = ticks[shown] + 0.1 * (k - (len(METHODS) - 1) / 2)
+        for panel, values in (
+            (scale, [_median_mean(result) for result in results]),
+            (accuracy, [_median_error(result) for result in results]),
+            (stability, [_unrested(result) for result in results]),
         ):
-            marker = "D" if len(at) == 1 else "o"
-            axes.plot(ticks[at], values, marker=marker, color=color, label=name, alpha=0.85)
-    for axes in (scale, accuracy, shares):
-        axes.set_xticks(ticks, [str(gamma) for gamma in RATIO_DISCOUNTS])
-        axes.set(xlabel="γ̂")
-        axes.set_ylim(bottom=0)
-    scale.set(title="Scale", ylabel="median E_μ[ĉ]")
-    accuracy.set(title="Accuracy", ylabel="median TV of the law ∝ ĉ from d_π")
-    shares.set(title="Stability", ylabel="% that diverge or cycle")
-    legend_below(accuracy, ncols=2)
+            panel.plot(x, values, _MARKERS[k], color=COLORS[k], label=name, ms=5, clip_on=False)
+            panel.plot(x, values, color=COLORS[k], alpha=0.4)
+    for panel in axes:
+        panel.set_xticks(ticks, [str(gamma) for gamma in RATIO_DISCOUNTS])
+        panel.set(xlabel="the ratio's discount γ̂")
+    scale.set(title="Scale", ylabel="median E_μ[ĉ]; 1 is exact", ylim=(0.0, 1.1))
+    accuracy.set(title="Accuracy", ylabel="median total variation of d_μĉ from d_π; 0 is exact")
+    stability.set(title="Stability", ylabel="% of problems that do not come to rest")
+    stability.set_ylim(bottom=0.0)
+    figure.legend(*scale.get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return Exhibit(
         "matching",
         "Can a ratio be positive, of the right size and stable at once?",
@@ -115,12 +119,12 @@ def _rest(matching: MatchingOperator) -> Vector | None:
 
 
 METHODS: dict[str, tuple[Method, tuple[float, ...]]] = {
-    "discount, squared loss": (_squared, RATIO_DISCOUNTS),
-    "simplex projection, γ̂ = 1": (_simplex, (1.0,)),
-    "1/c weights": (_dual, RATIO_DISCOUNTS[:-1]),
-    "matching loss, exponential": (_matching, RATIO_DISCOUNTS),
+    "squared loss": (_squared, RATIO_DISCOUNTS),
+    "squared loss, simplex projection": (_simplex, (1.0,)),
+    "squared loss, 1/c weights": (_dual, RATIO_DISCOUNTS[:-1]),
+    "matching loss, exponential link": (_matching, RATIO_DISCOUNTS),
     "matching loss, averaged targets": (_averaged, RATIO_DISCOUNTS),
-    "matching loss, safe link on the floor": (_safe, RATIO_DISCOUNTS),
+    "matching loss, safe link and floor": (_safe, RATIO_DISCOUNTS),
 }
 
 Results = list[tuple[float, float] | None]
@@ -159,26 +163,37 @@ def _unrested(results: Results) -> float:
     return 100.0 * sum(result is None for result in results) / len(results)
 
 
+def _median_mean(results: Results) -> float:
+    return float(np.median([mean for mean, _ in _rested(results)]))
+
+
+def _median_error(results: Results) -> float:
+    return float(np.median([error for _, error in _rested(results)]))
+
+
 def _text(found: dict[tuple[str, float], Results], num_problems: int) -> str:
     squared, simplex, dual, matching, averaged, safe = METHODS
 
     def error(name: str, gamma: float) -> str:
-        return f"{np.median([error for _, error in _rested(found[name, gamma])]):.2f}"
+        return f"{_median_error(found[name, gamma]):.2f}"
 
     def share(name: str, gamma: float) -> str:
         return f"{_unrested(found[name, gamma]):.1f} %"
 
-    collapse = np.median([mean for mean, _ in _rested(found[dual, 0.999])])
+    def shares(name: str) -> str:
+        return f"{share(name, 0.99)} at γ̂ = 0.99 and {share(name, 1.0)} at 1"
+
     return (
-        f"{num_problems} problems of 6 states, a bias and 2 normal features: π moves by rows drawn from a Dirichlet(0.1), μ draws "
-        "every state from one d_μ. Medians are over the problems on which a method comes to rest. Scale: a bias keeps E_μ[ĉ] = 1 under squared and matching loss, the simplex enforces it, and 1/c "
-        f"weights lose it ({collapse:.3f} at γ̂ = 0.999). Stability: fits by squared loss diverge without bound in "
-        f"{share(squared, 0.99)} of problems at γ̂ = 0.99 and {share(squared, 1.0)} at 1, where the simplex-projected "
-        f"iteration does not come to rest in {share(simplex, 1.0)}. Under the matching loss c stays positive and of mean 1 "
-        f"whatever happens, but in {share(matching, 0.99)} and {share(matching, 1.0)} it cycles, with the safe link on the "
-        f"floor in {share(safe, 0.99)} and {share(safe, 1.0)}; averaging targets half and half with the ratio before leaves "
-        f"{share(averaged, 0.99)} and {share(averaged, 1.0)}. Accuracy at γ̂ = 0.99: {error(squared, 0.99)} by squared loss, "
-        f"{error(dual, 0.99)} by 1/c weights, {error(matching, 0.99)} by matching loss and {error(safe, 0.99)} with the safe "
-        f"link; at γ̂ = 1 the matching loss needs no projection and has {error(matching, 1.0)}, the simplex "
-        f"{error(simplex, 1.0)}."
+        f"{num_problems} random problems of 6 states with a bias and 2 normal features. Rows of P_π are drawn from a "
+        "Dirichlet(0.1), and μ draws every state from one d_μ. Medians are over the problems on which a method comes to rest. "
+        "Points of equal height stand side by side. "
+        "Left: with a bias, squared loss and matching loss keep E_μ[ĉ] = 1, and the simplex projection enforces it. Weights 1/c "
+        f"lose it: {_median_mean(found[dual, 0.999]):.3f} at γ̂ = 0.999. "
+        f"Middle: at γ̂ = 0.99 the error is {error(squared, 0.99)} by squared loss, {error(dual, 0.99)} with 1/c weights, "
+        f"{error(matching, 0.99)} by matching loss and {error(safe, 0.99)} with the safe link. At γ̂ = 1 the matching loss, which "
+        f"needs no projection, has {error(matching, 1.0)}, and the simplex projection {error(simplex, 1.0)}. "
+        f"Right: squared loss diverges without bound in {shares(squared)}. Methods that iterate count as not at rest if they "
+        f"still change after {_MAX_FITS} fits: with the simplex projection in {share(simplex, 1.0)}, by matching loss in "
+        f"{shares(matching)}, with the safe link and the floor in {shares(safe)}, and with targets averaged half and half with the "
+        f"previous ratio in {shares(averaged)}. Even there the matching loss keeps c positive and its mean at 1."
     )
