@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from covshift.experiments.theory.claim import Claim
 from covshift.experiments.theory.claims import CLAIMS
 from covshift.experiments.theory.claims.chapter import Chapter
+from covshift.report.page import typeset
 
 THEOREMS = [claim for claim in CLAIMS if not claim.refutes]
 COUNTEREXAMPLES = [claim for claim in CLAIMS if claim.refutes]
@@ -35,6 +36,12 @@ def test_every_claim_states_what_it_claims() -> None:
         assert "\n" not in claim.statement, claim.id
         assert claim.statement.startswith("Refuted: ") == claim.refutes, claim.id
         assert claim.hypothesis, claim.id
+
+
+def test_the_page_typesets_every_symbol_of_a_claim() -> None:
+    for claim in CLAIMS:
+        html = typeset(claim.statement) + typeset(claim.hypothesis)
+        assert not {"_", "^"} & set(html), (claim.id, html)
 
 
 def test_a_chapter_collects_functions_as_claims() -> None:

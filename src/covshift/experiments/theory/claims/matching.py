@@ -268,10 +268,7 @@ def _contraction_of_targets(case: Case) -> float:
 
 
 @theorem(
-    "B7-contraction-visits",
-    ANY_START + ", γ̂ < 1",
-    any_start,
-    broken_by="B7-contraction-squared",
+    "B7-contraction-visits", ANY_START + ", γ̂ < 1", any_start, broken_by="B7-contraction-squared"
 )
 def _contraction_of_visits(case: Case) -> float:
     """Counting visits, the targets of eq. (11) also contract in D: D(Y_γ̂x‖Y_γ̂y) ≤ γ̂D(x‖y)."""
@@ -320,11 +317,7 @@ def _linear_convergence(case: Case) -> float:
 
 
 @theorem(
-    "B7-floor",
-    RANDOM + ", log x* in the span",
-    continuing,
-    cases=100,
-    broken_by="B7-safe-link",
+    "B7-floor", RANDOM + ", log x* in the span", continuing, cases=100, broken_by="B7-safe-link"
 )
 def _floored_convergence(case: Case) -> float:
     """On the floor, c = 1 - γ̂ + γ̂x, fits of x converge in the same way if the family holds x*: D(x_{k+1}‖x*) ≤ γ̂D(x_{k}‖x*), and ĉ ≥ 1 - γ̂."""

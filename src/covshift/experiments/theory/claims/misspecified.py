@@ -158,11 +158,7 @@ def _averaged_convergence(case: Case) -> float:
 
 
 @theorem(
-    "B7-averaging-stops-cycle",
-    SWAP + ", ω = ½",
-    lambda rng: swap(),
-    cases=1,
-    broken_by="B7-cycle",
+    "B7-averaging-stops-cycle", SWAP + ", ω = ½", lambda rng: swap(), cases=1, broken_by="B7-cycle"
 )
 def _averaging_stops_cycle(problem: Problem) -> float:
     """Where the fits of B7-cycle cycle, fits to targets averaged half and half with the previous ratio come to rest."""
