@@ -81,6 +81,7 @@ SCALES: dict[str, dict[str, Any]] = {
         "evaluate_every": 50,
         "evaluation_episodes": 2,
         "ratio_episodes": 2,
+        "calibration_episodes": 8,
     },
 }
 """Differences from the paper's sizes."""

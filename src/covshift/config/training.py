@@ -188,6 +188,9 @@ class EvaluationOptions:
     ratio_episodes: Count = 10
     """Episodes of π itself per evaluation, from which the mean ratio under π is taken."""
 
+    calibration_episodes: Annotated[int, Range(0, 10_000)] = 64
+    """Episodes of π from starts, and as many from states of the behavior policy, per evaluation, with which the learned ratio is compared; 0 leaves the comparison out."""
+
 
 @dataclass(frozen=True)
 class TrainConfig:

@@ -29,6 +29,8 @@ COLUMNS = {
     "episode_length": "mean length of these episodes, in agent steps",
     "mean_ratio_pi": "E_π[c], mean of max(c, 0) over states that π itself visits, ε = target_epsilon",
     "ratio_gain": "E_π[c]/E_μ[c]",
+    "exact_mean_ratio": "E_μ[c] by episodes of π from starts and from states of μ, without the learned ratio; empty where it cannot be known",
+    "calibration_error": "largest relative error of E_μ[c f] by the learned ratio against these episodes, over f = 1, the observation's mean, the value and the ratio itself",
     "invariant": "holds | violated | unordered: see `covshift.records.invariant`; empty where there is no evaluation or no ratio",
 }
 """Columns and their meanings; a missing value is an empty field."""

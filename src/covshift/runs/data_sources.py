@@ -16,6 +16,7 @@ from covshift.data.collection import Collector, Request, shard_pool
 from covshift.data.format import shard_name
 from covshift.data.growing_array import GrowingArray
 from covshift.data.manifest import read_manifest
+from covshift.data.policies import Policy, parse_policy
 from covshift.data.store import Store
 from covshift.envs import make_streams
 from covshift.errors import InputError
@@ -31,10 +32,12 @@ class DataSource(Protocol):
     Attributes:
         store: the rows.
         most_rows: no window is longer than this.
+        behavior: the policy that collected them; None if it is not known or if there are several.
     """
 
     store: Store
     most_rows: int
+    behavior: Policy | None
 
     def window(self, update: int) -> tuple[int, int]:
         """Rows (lo, hi) for this update; waits until the store has them."""
@@ -53,6 +56,10 @@ class StoredData:
         lo = int(transitions[-min(config.data.window, len(transitions))])
         self._window = (lo, len(self.store))
         self.most_rows = len(self.store) - lo
+        self.behavior = _behavior(config, self.store.num_actions)
+        made_by = read_manifest(folder)["request"].get("policies")
+        if self.behavior is not None and made_by != [self.behavior.description()]:
+            self.behavior = None
 
     def window(self, update: int) -> tuple[int, int]:
         """The same rows for every update."""
@@ -88,6 +95,7 @@ class StreamedData:
             collector.prepare()
             self.store = Store(collector.codec, collector.stack, collector.num_actions)
         self.most_rows = 2 * data.window  # An episode has at least one transition per two rows.
+        self.behavior = _behavior(config, self.store.num_actions)
         self._options = data
         self._folder, self._count = folder, 0
         self._shards = shard_pool(request, folder, workers=1, ahead=2)
@@ -173,6 +181,11 @@ def dataset_folder(config: TrainConfig, root: Path) -> Path:
         text = json.dumps(dataclasses.asdict(request), sort_keys=True)
         name += f"-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
     return root / name
+
+
+def _behavior(config: TrainConfig, num_actions: int) -> Policy | None:
+    names = config.data.behavior_policy
+    return parse_policy(names[0], num_actions) if len(names) == 1 else None
 
 
 def _check_shapes(folder: Path, shape: list[int], num_actions: int, config: TrainConfig) -> None:

@@ -133,7 +133,7 @@ def _build(
     priority = make_priority(config.replay)
     learner = AgentLearner(config, network, priority, pick_device(runtime.device))
     replay = Replay(config, source, priority)
-    evaluator = Evaluator(config, learner, source.store)
+    evaluator = Evaluator(config, learner, source)
     checkpoint = None
     if has_checkpoint(folder.checkpoints):
         checkpoint = read_checkpoint(folder.checkpoints)

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from covshift.config.training import UPDATE_STEPS, TrainConfig
-from covshift.data.store import Store
 from covshift.learners.deep import REPORTED_MEANS, AgentLearner
 from covshift.records import Row, invariant
+from covshift.runs.calibration import calibrate
+from covshift.runs.data_sources import DataSource
 from covshift.runs.evaluation import AgentPolicy, EpisodeResult, roll_out
 from covshift.runs.seeds import named_generator
 
@@ -64,11 +65,12 @@ class Evaluator:
     Args:
         config: the run's configuration.
         learner: its networks are played.
-        store: the data, whose share of initial states bounds the mean ratio.
+        source: the data, whose share of initial states bounds the mean ratio, and whose behavior policy is played
+            for the calibration.
     """
 
-    def __init__(self, config: TrainConfig, learner: AgentLearner, store: Store) -> None:
-        self.config, self.learner, self.store = config, learner, store
+    def __init__(self, config: TrainConfig, learner: AgentLearner, source: DataSource) -> None:
+        self.config, self.learner, self.source = config, learner, source
 
     def evaluate(self, row: Row) -> Row:
         """The columns of an evaluation, beside a row of means over updates."""
@@ -90,9 +92,24 @@ class Evaluator:
             if "mean_ratio" in row:
                 mean_mu = float(row["mean_ratio"])
                 columns["ratio_gain"] = mean_pi / mean_mu if mean_mu > 0 else np.nan
-                share = self.store.initial_share()
+                share = self.source.store.initial_share()
                 columns["invariant"] = invariant(mean_mu, mean_pi, ratio, share)
+            columns |= self._calibrate(pi)
         return columns
+
+    def _calibrate(self, pi: AgentPolicy) -> Row:
+        """Columns about the ratio's calibration; none where episodes cannot tell what the ratio should be."""
+        ratio, behavior = self.config.ratio, self.source.behavior
+        is_known = ratio.ratio_discount < 1 and ratio.semantics != "paper" and behavior is not None
+        if not is_known or self.config.evaluation.calibration_episodes == 0:
+            return {}
+        assert behavior is not None
+        rng = named_generator(self.config.seed, "calibration", self.learner.num_updates)
+        found = calibrate(self.config, pi, behavior, self.source.store, rng)
+        return {
+            "exact_mean_ratio": found.exact_mean,
+            "calibration_error": max(found.errors.values()),
+        }
 
     def _play(self, name: str, policy: AgentPolicy, count: int) -> list[EpisodeResult]:
         config = self.config
