@@ -19,6 +19,12 @@ _SHOWN = {
     "score": ("score", "{:,.2f}", "mean over the last evaluation's episodes"),
     "mean_ratio": ("mean c under μ", "{:.3f}", "over the data"),
     "mean_ratio_pi": ("mean c under π", "{:.3f}", "over states that the policy itself visits"),
+    "exact_mean_ratio": ("exact mean c", "{:.3f}", "by episodes of π, without the learned c"),
+    "calibration_error": (
+        "calibration error",
+        "{:.2f}",
+        "largest relative error against these episodes",
+    ),
     "effective_share": ("effective share", "{:.1%}", "ESS/N of the data when drawn by c"),
     "value_loss": ("value loss", "{:.4f}", "cross-entropy"),
     "ratio_loss": ("ratio loss", "{:.4f}", "squared error"),

@@ -16,6 +16,8 @@ from covshift.report.statistics import Curve, curve_band
 _SHOWN = {
     "score": "score",
     "mean_ratio": "mean c over the data",
+    "exact_mean_ratio": "exact mean c, by episodes of π",
+    "calibration_error": "largest relative error of c against episodes of π",
     "mean_ratio_pi": "mean c in episodes of π",
 }
 """Columns of metrics.csv that are drawn, with the label of their axis."""
