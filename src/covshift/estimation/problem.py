@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from covshift.errors import InputError
 from covshift.estimation.experience import EpisodeSemantics, Experience
+from covshift.rules import LINKS, floored_ratio
 from covshift.validation import Dense, Vector, check_discount
 
 
@@ -58,6 +59,32 @@ class LinearRatioFunction:
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The weights."""
         return {"w": self.w}
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class MatchedRatioFunction:
+    """1 - γ̂ + γ̂ g(φ(s)ᵀw): positive, and never below the floor that every discounted ratio has (B7).
+
+    Attributes:
+        w: one weight per feature.
+        ratio_discount: γ̂.
+        link: the name of g, `exponential` or `safe`.
+    """
+
+    w: Vector
+    ratio_discount: float
+    link: str
+    kind: ClassVar[str] = "matched"
+
+    def at(self, x: NDArray[Any]) -> Vector:
+        """ĉ by features."""
+        arrivals = LINKS[str(self.link)].ratio(np.asarray(x @ self.w))
+        return floored_ratio(arrivals, float(self.ratio_discount))
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The weights and settings."""
+        return {name: np.asarray(value) for name, value in vars(self).items()}
 
 
 @final
@@ -139,6 +166,7 @@ class RatioProblem:
 FUNCTIONS: dict[str, Callable[..., RatioFunction]] = {
     TableRatio.kind: TableRatio,
     LinearRatioFunction.kind: LinearRatioFunction,
+    MatchedRatioFunction.kind: MatchedRatioFunction,
     NeuralRatio.kind: NeuralRatio,
 }
 """Classes of ratio functions by the kind they are saved under, for `RatioEstimate.load`."""
