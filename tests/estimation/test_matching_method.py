@@ -22,7 +22,8 @@ from covshift.estimation import (
 from covshift.estimation.diagnostics import projected_residual
 from covshift.estimation.experience import EpisodeSemantics, Experience
 from covshift.estimation.fitting import fit_ratio
-from covshift.estimation.matching import fit_matching
+from covshift.estimation.matching import _Equation, _Features, _Table, fit_matching
+from covshift.estimation.moments import RatioMoments
 from covshift.estimation.population import population
 from covshift.estimation.problem import MatchedRatioFunction, RatioProblem
 from covshift.rules import LINKS
@@ -168,6 +169,40 @@ def test_sign_and_mean_hold_on_every_sample(
             assert low - 1e-7 <= mean <= high + 1e-7
 
 
+def test_a_table_is_never_negative() -> None:
+    """Also at γ̂ = 1 in states from which records start and to which nothing leads."""
+    for seed in range(20):
+        data = Experience.of(log(CONTINUING, seed, 3, 4), CONTINUING.pi)
+        found = fit_matching(RatioProblem(data, 1.0, "continuing"))
+        assert found.at(np.arange(data.features.size)).min() >= 0.0
+
+
+@pytest.mark.parametrize("discount", [1.0, 0.9])
+@pytest.mark.parametrize(("problem", "semantics"), CASES[:3])
+@pytest.mark.parametrize("table", [False, True])
+def test_steps_follow_the_derivative_of_the_equation(
+    problem: Problem, semantics: EpisodeSemantics, table: bool, discount: float
+) -> None:
+    """Central differences of the error against its slopes, at a ratio that solves nothing."""
+    if discount < 1.0 and semantics != "visits":
+        return
+    data = Experience.of(
+        log(problem), problem.pi, features=None if table else features(problem.mdp.num_states)
+    )
+    asked = RatioProblem(data, 0.9, semantics, discount)
+    moments = RatioMoments.of(data)
+    family: Any = (
+        _Table.of(asked, moments) if table else _Features.of(asked, moments, "exponential")
+    )
+    equation = _Equation(asked, moments, family, 0.0 if table else 0.3)
+    u = family.start + 0.1 * np.arange(len(family.start))
+    here = equation.at(u)
+    slope = here.here_slope - here.moved_slope - here.rows @ here.columns
+    for k, unit in enumerate(np.eye(len(u))):
+        ahead, behind = (equation.at(u + h * unit).error for h in (1e-5, -1e-5))
+        np.testing.assert_allclose((ahead - behind) / 2e-5, np.asarray(slope)[:, k], atol=1e-6)
+
+
 def slow_fits(asked: RatioProblem, phi: Dense, logs: Logs) -> Vector:
     """Averaged fits to the targets of each transition, by hand, on counted visits of a table's states."""
     s, t, ended, starts = logs.states(), logs.next_states(), logs.terminated, logs.is_initial
@@ -215,14 +250,14 @@ def test_a_ridge_shrinks_the_scores_and_keeps_the_mean() -> None:
     spread = []
     for ridge in (0.0, 0.1, 10.0):
         found = fit_matching(asked, ridge=ridge)
-        assert isinstance(found, MatchedRatioFunction)
-        spread.append(float(np.ptp(np.eye(6) @ found.w)))
+        w = found.arrays()["w"]
+        spread.append(float(np.ptp(w)))
         assert mean_of(asked, found)[0] == pytest.approx(1.0)
     assert spread[0] > 1.02 * spread[1] > 2.0 * spread[2] > 0.0
     # By hand: the loss's gradient is d_μ(x - arrivals) + ridge · (centered Gram matrix) w.
-    d_mu, x = CONTINUING.d_mu, np.exp(found.w)
+    d_mu, x = CONTINUING.d_mu, np.exp(w)
     y = CopOperator(CONTINUING.chain_pi, d_mu, 1.0).as_matrix()
-    left = d_mu * (x - y @ (0.1 + 0.9 * x)) + 10.0 * d_mu * (found.w - d_mu @ found.w)
+    left = d_mu * (x - y @ (0.1 + 0.9 * x)) + 10.0 * d_mu * (w - d_mu @ w)
     np.testing.assert_allclose(left, 0.0, atol=1e-8)
 
 
@@ -250,6 +285,10 @@ def test_it_answers_for_values() -> None:
     table = evaluate_policy(logs, EPISODIC.pi, discount=0.9, interval=None, estimator="mis-sn")
     found = evaluate_policy(logs, EPISODIC.pi, estimator="mis-sn", ratio_method="matching", **asked)
     assert found.value == pytest.approx(table.value, rel=0.02)
+    ridged = evaluate_policy(
+        logs, EPISODIC.pi, estimator="mis-sn", ratio_method="matching", ridge=10.0, **asked
+    )
+    assert abs(ridged.value - found.value) > 0.01
 
 
 @pytest.mark.parametrize("link", ["exponential", "safe"])

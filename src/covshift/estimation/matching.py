@@ -18,6 +18,12 @@ from covshift.validation import Dense, Vector, check_count
 
 LinkName: TypeAlias = Literal["exponential", "safe"]
 
+UNBOUNDED = (
+    "nothing bounds the mean of a fit that counts visits at ratio_discount = 1: use a ratio_discount below 1, or "
+    "semantics='restart'"
+)
+"""Why visits are not counted at γ̂ = 1 unless they are discounted."""
+
 _RIDGES = (0.001, 0.01, 0.1, 1.0)
 """Ridges to try in turn where fits do not come to rest."""
 
@@ -63,10 +69,7 @@ def fit_matching(
         raise InputError(f"ridge must not be negative, but it is {ridge}")
     check_count("iterations", iterations)
     if problem.semantics == "visits" and problem.ratio_discount * problem.discount == 1.0:
-        raise InputError(
-            "nothing bounds the mean of a fit that counts visits at ratio_discount = 1: use a ratio_discount below 1, or "
-            "semantics='restart'"
-        )
+        raise InputError(UNBOUNDED)
     moments = RatioMoments.of(problem.experience)
     family: _Family
     if problem.experience.is_tabular:
