@@ -26,7 +26,7 @@ from covshift.estimation.matching import _Equation, _Features, _Table, fit_match
 from covshift.estimation.moments import RatioMoments
 from covshift.estimation.population import population
 from covshift.estimation.problem import MatchedRatioFunction, RatioProblem
-from covshift.rules import LINKS
+from covshift.rules import LINKS, floored_ratio
 from covshift.theory import CopOperator, MatchingOperator, mean_ratio_bounds
 from covshift.theory.examples import Problem, episodic, garnet, random_walk
 from covshift.validation import Dense, Vector
@@ -201,6 +201,32 @@ def test_steps_follow_the_derivative_of_the_equation(
     for k, unit in enumerate(np.eye(len(u))):
         ahead, behind = (equation.at(u + h * unit).error for h in (1e-5, -1e-5))
         np.testing.assert_allclose((ahead - behind) / 2e-5, np.asarray(slope)[:, k], atol=1e-6)
+
+
+def test_a_table_finds_the_positive_solution_among_several() -> None:
+    """25 transitions of six states: longer steps lead to a solution with negative ratios."""
+    rng = np.random.default_rng(65)
+    problem = garnet(rng, 6, 3, 2)
+    logs = simulate_logs(problem.mdp, problem.mu, 5, 5, rng)
+    for ratio_discount in (0.9, 1.0):
+        asked = RatioProblem(Experience.of(logs, problem.pi), ratio_discount, "continuing")
+        np.testing.assert_allclose(
+            fit_matching(asked).at(np.unique(logs.states())), fits_by_hand(asked, logs), atol=1e-6
+        )
+
+
+def fits_by_hand(asked: RatioProblem, logs: Logs) -> Vector:
+    """Fits in the states acted in, each positive because the one before is."""
+    states, s = np.unique(logs.states(), return_inverse=True)
+    size, t = len(states), np.searchsorted(states, logs.next_states())
+    inside = np.isin(logs.next_states(), states)
+    rho = np.concatenate([sample.rho_tm1 for sample in asked.experience.samples()])
+    visits, c = np.bincount(s), np.ones(size)
+    for _ in range(3000):
+        arrives = np.bincount(t[inside], (rho * c[s])[inside], minlength=size)
+        arrivals = arrives / visits * (visits.sum() / arrives.sum())
+        c = floored_ratio(arrivals, asked.ratio_discount)
+    return np.asarray(c)
 
 
 def slow_fits(asked: RatioProblem, phi: Dense, logs: Logs) -> Vector:

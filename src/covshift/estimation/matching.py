@@ -155,7 +155,10 @@ class _Table:
 
     def flow(self, u: Vector) -> _Flow:
         gamma, sums, expand = self.ratio_discount, self.moments, self.expand
-        c = floored_ratio(np.asarray(expand @ u), gamma)
+        arrivals = np.asarray(expand @ u)
+        if arrivals.min() < -1e-6:  # Other solutions than the positive one lie beyond.
+            raise InputError(f"x must not be negative, but it is {arrivals.min():.3g}")
+        c = floored_ratio(arrivals, gamma)
         cross, ending = expand.T @ sums.cross / sums.count, sums.ending / sums.count
         return _Flow(
             u,
@@ -337,7 +340,9 @@ def _rest(equation: _Equation, iterations: int, tolerance: float) -> Vector | No
         try:
             there = u + here.step(length)
             moved = equation.at(there)
-        except InputError:  # The step is too long for the exponential, or has no solution.
+        except (
+            InputError
+        ):  # The step is too long for the exponential, leads below 0, or has no solution.
             length /= 8.0
             continue
         if not moved.norm <= 2.0 * here.norm:
