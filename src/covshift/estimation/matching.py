@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, final
 
 import numpy as np
@@ -24,8 +24,8 @@ UNBOUNDED = (
 )
 """Why visits are not counted at γ̂ = 1 unless they are discounted."""
 
-_RIDGES = (0.001, 0.01, 0.1, 1.0)
-"""Ridges to try in turn where fits do not come to rest."""
+_LEAST_RIDGE = 1e-6
+"""The smallest ridge that is tried in place of none."""
 
 _LONGEST = 1e6
 """The longest step; it differs from Newton's by one part in a million."""
@@ -73,25 +73,19 @@ def fit_matching(
     moments = RatioMoments.of(problem.experience)
     family: _Family
     if problem.experience.is_tabular:
-        family, ridges = _Table.of(problem, moments), [0.0]
+        family, ridge = _Table.of(problem, moments), 0.0
     else:
         family = _Features.of(problem, moments, link)
-        ridges = [ridge, *(more for more in _RIDGES if more > ridge)]
-    for weight in ridges:
-        found = _rest(_Equation(problem, moments, family, weight), iterations, tolerance)
-        if found is None:
-            continue
-        if weight > ridge:
-            warnings.warn(
-                f"fits do not come to rest with the ridge {ridge:g}, so that it was raised to {weight:g}: the features are "
-                "many for the data, or do not suit the ratio",
-                stacklevel=2,
-            )
-        return family.function(found)
-    raise InputError(
-        f"no ratio solves the equation of the data at ratio_discount = {problem.ratio_discount:g}: use a smaller "
-        "ratio_discount, or fewer features"
-    )
+    equation = _Equation(problem, moments, family, ridge)
+    found = _rest(equation, family.start, iterations, tolerance)
+    if found is None and not problem.experience.is_tabular:
+        found = _rest_with_ridge(equation, iterations, tolerance)
+    if found is None:
+        raise InputError(
+            f"no ratio solves the equation of the data at ratio_discount = {problem.ratio_discount:g}: use a smaller "
+            "ratio_discount, or fewer features"
+        )
+    return family.function(found)
 
 
 class _Flow(NamedTuple):
@@ -329,9 +323,28 @@ class _Local(NamedTuple):
         return np.asarray(direct + back @ np.linalg.solve(small, self.columns @ direct))
 
 
-def _rest(equation: _Equation, iterations: int, tolerance: float) -> Vector | None:
-    """The u at which the error is 0, from ĉ = 1 on; None if the steps lead nowhere."""
-    u, length = equation.family.start, 1.0
+def _rest_with_ridge(equation: _Equation, iterations: int, tolerance: float) -> Vector | None:
+    """The solution for the smallest ridge that has one, followed from the ridge 1 down by halves."""
+    found, least, ridge = None, 0.0, 1.0
+    start = equation.family.start
+    while ridge > max(equation.ridge, _LEAST_RIDGE):
+        next_found = _rest(replace(equation, ridge=ridge), start, iterations, tolerance)
+        if next_found is None:
+            break
+        found = start = next_found
+        least, ridge = ridge, 0.5 * ridge
+    if found is not None:
+        warnings.warn(
+            f"fits do not come to rest with the ridge {equation.ridge:g}, so that it was raised to {least:.2g}: the "
+            "features are many for the data, or records are cut off where few others lead",
+            stacklevel=4,
+        )
+    return found
+
+
+def _rest(equation: _Equation, start: Vector, iterations: int, tolerance: float) -> Vector | None:
+    """The u at which the error is 0, from a start; None if the steps lead nowhere."""
+    u, length = start, 1.0
     here = equation.at(u)
     least = here.norm
     for _ in range(iterations):
