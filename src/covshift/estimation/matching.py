@@ -53,8 +53,9 @@ def fit_matching(
     Args:
         problem: what to estimate; γ̂ = 1 needs `continuing`, `restart` or a discount below 1.
         link: g; the exponential has the guarantees, the safe link grows like a line where the score is positive.
-        ridge: weight of the penalty ½ Var(φᵀw), which does not change the mean. Where fits do not come to rest, as
-            when features are many for the data, it is raised until they do, with a warning.
+        ridge: weight of the penalty ½ Var(φᵀw), which keeps a mean of 1; in `visits` it moves the mean within its bounds.
+            Where fits do not come to rest, as when features are many for the data, it is raised until they do, with a
+            warning.
         iterations: most passes over the data for each ridge.
         tolerance: norm of the equation's error at which the steps end.
 
