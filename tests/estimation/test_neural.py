@@ -30,6 +30,10 @@ def error_of(estimate: RatioEstimate, problem: Problem, ratio_discount: float) -
         ({"head": "softplus"}, 0.9),
         ({"num_steps": 3}, 0.9),
         ({}, 1.0),
+        ({"head": "exponential", "loss": "matching"}, 0.9),
+        ({"head": "safe", "loss": "matching"}, 0.99),
+        ({"head": "safe", "loss": "matching"}, 1.0),
+        ({"head": "exponential"}, 0.9),
     ],
 )
 def test_the_network_finds_the_exact_ratio_of_a_chain(
@@ -140,10 +144,64 @@ def test_bad_options_are_refused() -> None:
     logs = simulate_logs(problem.mdp, problem.mu, 5, 4, np.random.default_rng(0))
     for options, message in (
         ({"num_updates": 0}, "num_updates must be at least 1"),
-        ({"head": "cubic"}, "head must be linear or softplus"),
+        (
+            {"head": "cubic"},
+            r"head must be linear \| softplus \| exponential \| safe, but it is cubic",
+        ),
+        (
+            {"loss": "matching"},
+            "needs head exponential or safe and weighting uniform, but they are linear",
+        ),
+        (
+            {"loss": "matching", "head": "safe", "weighting": "inverse"},
+            "but they are safe and inverse",
+        ),
         ({"num_steps": 50}, "no record is as long as num_steps = 50"),
     ):
         with pytest.raises(InputError, match=message):
             estimate_ratio(
                 logs, problem.pi, ratio_discount=0.9, method="neural", held_out=0.0, **options
             )
+
+
+def test_the_matching_loss_needs_a_discount_that_bounds_the_mean() -> None:
+    problem = random_walk()
+    logs = simulate_logs(problem.mdp, problem.mu, 50, 4, np.random.default_rng(0))
+    asked: dict[str, Any] = {
+        "method": "neural",
+        "head": "safe",
+        "loss": "matching",
+        "num_updates": 1,
+    }
+    with pytest.raises(InputError, match=r"counts visits at ratio_discount = 1: use"):
+        estimate_ratio(logs, problem.pi, ratio_discount=1.0, **asked)
+    with pytest.raises(InputError, match="needs a ratio_discount above 0"):
+        estimate_ratio(logs, problem.pi, ratio_discount=0.0, **asked)
+    estimate_ratio(logs, problem.pi, ratio_discount=1.0, discount=0.9, **asked)
+
+
+@pytest.mark.parametrize("head", ["exponential", "safe"])
+def test_a_matched_network_in_numpy_is_that_of_the_learner(
+    head: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Above the floor 1 - γ̂, and the same after saving."""
+    seen: list[RatioLearner] = []
+
+    def learner_of(*parts: Any, **options: Any) -> RatioLearner:
+        seen.append(RatioLearner(*parts, **options))
+        return seen[-1]
+
+    monkeypatch.setattr("covshift.learners.deep.RatioLearner", learner_of)
+    problem = random_walk()
+    logs = simulate_logs(problem.mdp, problem.mu, 50, 4, np.random.default_rng(0))
+    found = estimate_ratio(
+        logs, problem.pi, ratio_discount=0.7, method="neural", held_out=0.0, num_updates=50, head=head, loss="matching",
+    )  # fmt: skip
+    (learner,) = seen
+    assert learner.loss.options.ratio_loss == "matching"
+    c = found.ratio(np.arange(6))
+    np.testing.assert_allclose(c, learner.ratio(np.eye(6, dtype=np.float32)), rtol=1e-5)
+    assert c.min() > 0.3
+    assert np.ptp(c) > 0.05
+    again = RatioEstimate.load(found.save(tmp_path))
+    np.testing.assert_array_equal(again.ratio(np.arange(6)), c)

@@ -13,6 +13,7 @@ from covshift.learners import (
     LearnedRatio,
     LinearRatio,
     LinearTD,
+    MatchedRatio,
     NoCorrection,
     RhoOnly,
     TabularCorrectedTD,
@@ -48,6 +49,8 @@ def ratio_learners(problem: Problem) -> dict[str, Any]:
         "normalized": TabularRatio(CONTINUING.rho, 1.0, STEPS, 2, normalize=True),
         "linear": LinearRatio(phi, problem.rho, 0.9, STEPS),
         "1/c": LinearRatio(phi, problem.rho, 0.9, STEPS, weight_floor=0.1, initial_weights=start),
+        "matched": MatchedRatio(phi, problem.rho, 0.9, robbins_monro(0.02, 20.0)),
+        "safe": MatchedRatio(phi, problem.rho, 0.9, STEPS, "safe", 2.0 * start),
     }
 
 

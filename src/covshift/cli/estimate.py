@@ -36,7 +36,7 @@ class Ratio:
     """The ratio's discount γ̂: the correction reaches back about 1/(1 - γ̂) steps; 1 gives d_π/d_μ itself."""
 
     method: str | None = None
-    """empirical | td | least-squares | semi-gradient | simplex | neural; by default empirical on tables, least-squares on features."""
+    """empirical | td | least-squares | matching | semi-gradient | simplex | neural; by default empirical on tables, least-squares on features."""
 
     semantics: Literal["continuing", "visits", "restart"] | None = None
     """How episodes count; by default visits if an episode terminated, else continuing."""

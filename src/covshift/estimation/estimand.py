@@ -95,6 +95,6 @@ class Estimand:
         )
         method = problem.default_method if self.ratio_method is None else self.ratio_method
         options = dict(self.ratio_options)
-        if method == "least-squares" and not experience.is_tabular:
+        if method in ("least-squares", "matching") and not experience.is_tabular:
             options.setdefault("ridge", self.ridge)
         return fit_ratio(problem, method, **options)

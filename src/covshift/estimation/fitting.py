@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 from covshift.errors import InputError
 from covshift.estimation.linear_methods import fit_least_squares, fit_semi_gradient, fit_simplex
+from covshift.estimation.matching import fit_matching
 from covshift.estimation.neural import fit_neural
 from covshift.estimation.problem import RatioFunction, RatioProblem
 from covshift.estimation.tabular_methods import fit_empirical, fit_td
@@ -17,6 +18,7 @@ METHODS: dict[str, Method] = {
     "empirical": fit_empirical,
     "td": fit_td,
     "least-squares": fit_least_squares,
+    "matching": fit_matching,
     "semi-gradient": fit_semi_gradient,
     "simplex": fit_simplex,
     "neural": fit_neural,

@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from covshift.errors import InputError
 from covshift.estimation.arrivals import arrivals
+from covshift.estimation.matching import UNBOUNDED
 from covshift.estimation.problem import NeuralRatio, RatioProblem
+from covshift.rules import LINKS
 from covshift.validation import check_count
 
 if TYPE_CHECKING:
@@ -26,7 +28,8 @@ def fit_neural(
     *,
     num_steps: int = 1,
     weighting: Literal["uniform", "inverse"] = "uniform",
-    head: Literal["linear", "softplus"] = "linear",
+    head: Literal["linear", "softplus", "exponential", "safe"] = "linear",
+    loss: Literal["squared", "matching"] = "squared",
     num_updates: int = NUM_UPDATES,
     batch_size: int = 256,
     learning_rate: float = 1e-3,
@@ -43,8 +46,10 @@ def fit_neural(
         problem: the ratio to estimate.
         num_steps: n of the n-step target; states with fewer steps before them in their record have none.
         weighting: weight of the squared errors: uniform, or 1/ĉ.
-        head: `linear`, whose negative outputs stay as they are in targets and become 0 in the result; or
-            `softplus`, which is positive but loses mass where targets are noisy (B6, on the mean ratio).
+        head: `linear`, whose negative outputs stay as they are in targets and become 0 in the result; `softplus`,
+            which is positive but loses mass where targets are noisy (B6, on the mean ratio); `exponential` or `safe`,
+            which are at least 1 - γ̂ (B7, the matching loss).
+        loss: squared errors, or the matching loss of an exponential or safe head, which keeps the mean of the targets.
         num_updates: number of mini-batches.
         batch_size: states per mini-batch.
         learning_rate: Adam's first step size, which falls linearly to 0.
@@ -59,30 +64,27 @@ def fit_neural(
         ("target_updates", target_updates),
     ):
         check_count(name, count)
-    if weighting not in ("uniform", "inverse") or head not in ("linear", "softplus"):
-        raise InputError(
-            "weighting must be uniform or inverse and head must be linear or softplus, but they are "
-            f"{weighting} and {head}"
-        )
+    _check_options(problem, weighting, head, loss)
     import torch
 
     from covshift.config.training import RatioOptions
     from covshift.learners.deep import RatioLearner
     from covshift.networks import RatioHead, VectorTorso, make_link
 
-    rng = np.random.default_rng(seed)
+    rng, discount = np.random.default_rng(seed), problem.ratio_discount
     states, windows = _states(problem), _windows(problem, num_steps, rng)
     options = RatioOptions(
         ratio_loss_weight=1.0,
-        ratio_discount=problem.ratio_discount,
+        ratio_discount=discount,
         ratio_steps=num_steps,
         ratio_weighting=weighting,
+        ratio_loss=loss,
         source_clip=False,
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         torso = VectorTorso((states.shape[1],))
-        ratio_head = RatioHead(torso.num_features, torso.head_hidden, make_link(head, 1.0))
+        ratio_head = RatioHead(torso.num_features, torso.head_hidden, make_link(head, discount))
     learner = RatioLearner(
         torso,
         ratio_head,
@@ -96,8 +98,28 @@ def fit_neural(
         learner.learn(_batch(states, windows, drawn), windows.rho[:, drawn])
         learner.optimizer.param_groups[0]["lr"] = learning_rate * (1 - (update + 1) / num_updates)
         progress(1)
-    rescaled = problem.has_mean_one and (problem.ratio_discount == 1.0 or weighting == "inverse")
-    return _function(problem, learner, head == "softplus", rescaled)
+    rescaled = problem.has_mean_one and (discount == 1.0 or weighting == "inverse")
+    return _function(problem, learner, head, rescaled)
+
+
+def _check_options(problem: RatioProblem, weighting: str, head: str, loss: str) -> None:
+    for name, value, known in (
+        ("weighting", weighting, ("uniform", "inverse")),
+        ("head", head, ("linear", "softplus", *LINKS)),
+        ("loss", loss, ("squared", "matching")),
+    ):
+        if value not in known:
+            raise InputError(f"{name} must be {' | '.join(known)}, but it is {value}")
+    if loss == "squared":
+        return
+    if head not in LINKS or weighting != "uniform":
+        raise InputError(
+            f"loss matching needs head exponential or safe and weighting uniform, but they are {head} and {weighting}"
+        )
+    if not problem.ratio_discount > 0:
+        raise InputError("loss matching needs a ratio_discount above 0: at 0 every ratio is 1")
+    if problem.semantics == "visits" and problem.ratio_discount * problem.discount == 1.0:
+        raise InputError(UNBOUNDED)
 
 
 class _Windows(NamedTuple):
@@ -158,7 +180,7 @@ def _states(problem: RatioProblem) -> NDArray[np.float32]:
 
 
 def _function(
-    problem: RatioProblem, learner: RatioLearner, positive: bool, rescaled: bool
+    problem: RatioProblem, learner: RatioLearner, head: str, rescaled: bool
 ) -> NeuralRatio:
     experience = problem.experience
     w_torso, b_torso, w_hidden, b_hidden, w_out, b_out = (
@@ -166,8 +188,9 @@ def _function(
     )
     states = experience.features.size if experience.is_tabular else 0
     function = NeuralRatio(
-        w_torso, b_torso, w_hidden, b_hidden, w_out, b_out, 1.0, positive, states
-    )
+        w_torso, b_torso, w_hidden, b_hidden, w_out, b_out, 1.0, head == "softplus", states,
+        head if head in LINKS else "", problem.ratio_discount,
+    )  # fmt: skip
     if not rescaled:
         return function
     total = sum(float(s.weight @ function.at(s.x_tm1)) for s in experience.samples())

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from covshift.errors import InputError
 from covshift.estimation.experience import EpisodeSemantics, Experience
+from covshift.rules import LINKS, floored_ratio
 from covshift.validation import Dense, Vector, check_discount
 
 
@@ -62,13 +63,41 @@ class LinearRatioFunction:
 
 @final
 @dataclass(frozen=True, eq=False)
+class MatchedRatioFunction:
+    """1 - γ̂ + γ̂ g(φ(s)ᵀw): positive, and never below the floor that every discounted ratio has (B7).
+
+    Attributes:
+        w: one weight per feature.
+        ratio_discount: γ̂.
+        link: the name of g, `exponential` or `safe`.
+    """
+
+    w: Vector
+    ratio_discount: float
+    link: str
+    kind: ClassVar[str] = "matched"
+
+    def at(self, x: NDArray[Any]) -> Vector:
+        """ĉ by features."""
+        arrivals = LINKS[str(self.link)].ratio(np.asarray(x @ self.w))
+        return floored_ratio(arrivals, float(self.ratio_discount))
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The weights and settings."""
+        return {name: np.asarray(value) for name, value in vars(self).items()}
+
+
+@final
+@dataclass(frozen=True, eq=False)
 class NeuralRatio:
-    """max(ĉ, 0) of a network with two hidden ReLU layers, in NumPy so that it can be read without torch.
+    """ĉ of a network with two hidden ReLU layers, 0 where it is negative, in NumPy so that it can be read without torch.
 
     Attributes:
         scale: factor that the output is multiplied by.
         positive: whether the output passes through softplus.
         num_states: number of states of a table, which the network sees as one-hot vectors; 0 for features.
+        link: `exponential` or `safe` if the output is a score z and ĉ = 1 - γ̂ + γ̂ g(z) (B7); empty otherwise.
+        ratio_discount: γ̂ of that floor.
     """
 
     w_torso: Dense
@@ -80,6 +109,8 @@ class NeuralRatio:
     scale: float
     positive: bool
     num_states: int
+    link: str = ""
+    ratio_discount: float = 1.0
     kind: ClassVar[str] = "neural"
 
     def at(self, x: NDArray[Any]) -> Vector:
@@ -88,7 +119,12 @@ class NeuralRatio:
         hidden = np.maximum(inputs @ self.w_torso.T + self.b_torso, 0.0)
         hidden = np.maximum(hidden @ self.w_hidden.T + self.b_hidden, 0.0)
         output = (hidden @ self.w_out.T + self.b_out)[:, 0]
-        c = np.logaddexp(0.0, output) if self.positive else np.maximum(output, 0.0)
+        if str(self.link):
+            c = floored_ratio(LINKS[str(self.link)].ratio(output), float(self.ratio_discount))
+        elif self.positive:
+            c = np.logaddexp(0.0, output)
+        else:
+            c = np.maximum(output, 0.0)
         return np.asarray(float(self.scale) * c)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -139,6 +175,7 @@ class RatioProblem:
 FUNCTIONS: dict[str, Callable[..., RatioFunction]] = {
     TableRatio.kind: TableRatio,
     LinearRatioFunction.kind: LinearRatioFunction,
+    MatchedRatioFunction.kind: MatchedRatioFunction,
     NeuralRatio.kind: NeuralRatio,
 }
 """Classes of ratio functions by the kind they are saved under, for `RatioEstimate.load`."""

@@ -154,8 +154,8 @@ def estimate_ratio(
         data: anything that `as_logs` accepts.
         policy: the target policy π: a function of states, a table, or a name.
         ratio_discount: the ratio's discount γ̂; below 1 the ratio is d̂_π/d_μ, which needs less data.
-        method: `empirical`, `td`, `least-squares`, `semi-gradient`, `simplex`, `neural`, or a registered one; by
-            default `empirical` on tables and `least-squares` on features.
+        method: `empirical`, `td`, `least-squares`, `matching`, `semi-gradient`, `simplex`, `neural`, or a registered
+            one; by default `empirical` on tables and `least-squares` on features.
         semantics: `continuing`, `visits` or `restart`; by default `visits` if an episode terminated, else
             `continuing`.
         discount: γ of discounted visits from d₀, in the semantics `visits`; 1 for the ratio of the paper.

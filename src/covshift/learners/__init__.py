@@ -21,6 +21,7 @@ from covshift.learners.linear_value import (
     NoCorrection,
     RhoOnly,
 )
+from covshift.learners.matched_ratio import MatchedRatio
 from covshift.learners.online import train
 from covshift.learners.schedules import constant, robbins_monro
 from covshift.learners.tabular import TabularCorrectedTD, TabularRatio
@@ -33,6 +34,7 @@ __all__ = [
     "LearnedRatio",
     "LinearRatio",
     "LinearTD",
+    "MatchedRatio",
     "NoCorrection",
     "RhoOnly",
     "SampledSimplex",

@@ -56,6 +56,42 @@ def learn_ratio(
     )  # fmt: skip
 
 
+def match_ratio(
+    w: Dense,
+    phi: Dense,
+    s_tm1: NDArray[np.int64],
+    rho_tm1: Dense,
+    s_t: NDArray[np.int64],
+    is_initial_t: NDArray[np.bool_],
+    ratio_discount: float,
+    step_sizes: Vector,
+    *,
+    is_safe: bool,
+) -> float:
+    """COP-TD by the matching loss (B7): g(z) at s_t moves towards ρ c(s_tm1), or 1 where an episode starts.
+
+    Args:
+        w: weights, seeds × features; z = φᵀw and c = 1 - γ̂ + γ̂ g(z). Changed in place.
+        phi: states × features.
+        s_tm1: steps × seeds, as are the next three.
+        rho_tm1: π(a|s)/μ(a|s) of the actions taken.
+        s_t: the states whose ratios move.
+        is_initial_t: whether s_t starts an episode.
+        ratio_discount: γ̂.
+        step_sizes: for each step.
+        is_safe: whether g is the safe link; otherwise it is the exponential.
+
+    Returns:
+        The highest score z that was met. Learning stops at one that overflows the exponential.
+    """
+    source, moved = (_check_states(states, len(w), len(phi)) for states in (s_tm1, s_t))
+    sizes = _rows(step_sizes, moved.shape)
+    found = _kernels().match(
+        w, phi, source, rho_tm1, moved, is_initial_t, ratio_discount, sizes, is_safe
+    )
+    return float(found)
+
+
 def learn_value(
     theta: Dense,
     phi: Dense | None,

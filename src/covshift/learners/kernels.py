@@ -12,6 +12,9 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+_HIGHEST = float(np.log(np.finfo(np.float64).max))
+"""The largest score that does not overflow an exponential."""
+
 
 @numba.njit(cache=True)
 def count_visits(visits: Any, states: Any) -> NDArray[np.int64]:
@@ -66,6 +69,43 @@ def bootstrap(
             else:
                 for feature in range(phi.shape[1]):
                     w[seed, feature] += step_sizes[k, seed] * (error * phi[state, feature])
+
+
+@numba.njit(cache=True)
+def match(
+    w: Any,
+    phi: Any,
+    source: Any,
+    rho: Any,
+    moved: Any,
+    is_initial: Any,
+    ratio_discount: float,
+    step_sizes: Any,
+    is_safe: bool,
+) -> Any:
+    """Moves what arrives, g(φᵀw), at `moved` states towards ρ · (ratio at `source`), or 1 at initial states.
+
+    Arguments are those of `blocks.match_ratio`, which says what is returned.
+    """
+    highest = -np.inf
+    for t in range(len(moved)):
+        for seed in range(moved.shape[1]):
+            z_tm1 = _predict(w, phi, seed, source[t, seed])
+            z_t = _predict(w, phi, seed, moved[t, seed])
+            highest = max(highest, z_tm1, z_t)
+            if not is_safe and highest > _HIGHEST:
+                return highest
+            c_tm1 = ratio_discount * _link(z_tm1, is_safe) + (1.0 - ratio_discount)
+            target = 1.0 if is_initial[t, seed] else rho[t, seed] * c_tm1
+            size = step_sizes[t, seed] * (target - _link(z_t, is_safe))
+            for feature in range(phi.shape[1]):
+                w[seed, feature] += size * phi[moved[t, seed], feature]
+    return highest
+
+
+@numba.njit(cache=True)
+def _link(z: float, is_safe: bool) -> Any:
+    return 1.0 + z if is_safe and z > 0.0 else np.exp(z)
 
 
 @numba.njit(cache=True)

@@ -64,6 +64,7 @@ VARIANTS = (
     Variant("COP-TD, n = 3", "mis-sn", "td", {"passes": 5, "num_steps": 3}, table=True),
     Variant("COP, least squares", "mis-sn", "least-squares"),
     Variant("COP, 1/c weights", "mis-sn", "least-squares", {"weighting": "inverse"}, table=False),
+    Variant("COP, matching loss", "mis-sn", "matching"),
     Variant("COP, exact model", "mis-sn", "empirical", table=True),
     Variant("doubly robust", "dr"),
     Variant("fitted Q", "fqe"),
