@@ -20,16 +20,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _LARGEST = 2**63 - 1
-_SETTINGS: Any = {"strict": True, "extra": "forbid", "allow_inf_nan": False}
-"""Text is never taken for a number, no key is ignored, and every number is finite."""
+_SETTINGS: Any = {"strict": True, "extra": "forbid"}
+"""Text is never taken for a number, and no key is ignored."""
 
 
-def read_json(path: Path, kind: type[T]) -> T:
+def read_json(path: Path, kind: type[T], *, finite: bool = True) -> T:
     """The content of a JSON file as a value of a type.
 
     Args:
         path: the file.
         kind: a dataclass, a TypedDict, or a list or dict of these.
+        finite: refuse numbers that are not finite.
 
     Raises:
         InputError: the file cannot be read, is not JSON, is nested more than 200 levels deep, or does not fit the type.
@@ -40,7 +41,7 @@ def read_json(path: Path, kind: type[T]) -> T:
 
     try:
         text = path.read_bytes()
-        value: T | None = _validator(cast(Any, kind)).validate_json(text)
+        value: T | None = _validator(cast(Any, kind), finite).validate_json(text)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from error
     except ValidationError as wrong:
@@ -52,11 +53,11 @@ def read_json(path: Path, kind: type[T]) -> T:
 
 
 @functools.cache
-def _validator(kind: Any) -> TypeAdapter[Any]:
+def _validator(kind: Any, finite: bool) -> TypeAdapter[Any]:
     from pydantic import TypeAdapter
 
     # Settings cannot be given for a dataclass itself, but they reach one inside of a union.
-    return TypeAdapter(kind | None, config=_SETTINGS)
+    return TypeAdapter(kind | None, config=_SETTINGS | {"allow_inf_nan": not finite})
 
 
 def _check_size(digits: str, path: Path) -> int:

@@ -80,6 +80,10 @@ def test_the_papers_values() -> None:
             {"ratio_loss": "matching", "ratio_head": "safe", "ratio_discount": 1.0},
             "ratio_loss matching with ratio_discount 1 needs semantics restart, but it is 'visits'",
         ),
+        (
+            {"ratio_loss": "matching", "ratio_head": "safe", "ratio_discount": 0.0},
+            "ratio_loss matching needs ratio_discount above 0",
+        ),
         ({"priority_scale": "mean", "priority": "td-error"}, "needs priority ratio or ratio-rho"),
         ({"effective_floor": 0.5, "priority": "uniform"}, "effective_floor needs a priority"),
         ({"seed": 2**70}, "seed must lie in [0, 9,223,372,036,854,775,808)"),

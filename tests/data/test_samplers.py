@@ -146,6 +146,13 @@ def test_the_tempering_is_the_largest_that_keeps_the_effective_share(uniform_sha
     sampler.update(rows, np.ones(len(rows)))
     sampler.keep_effective_share(0.5)
     assert sampler.tempering == 1.0
+    tempered = prioritized(tempering=0.5)
+    tempered.keep_effective_share(0.1)
+    assert tempered.tempering == 0.5  # never above what was asked for
+    empty = prioritized(floor=0.0)
+    empty.update(rows, np.zeros(len(rows)))
+    empty.keep_effective_share(0.5)
+    assert empty.tempering == 1.0
 
 
 def test_a_restored_sampler_draws_the_same_rows() -> None:

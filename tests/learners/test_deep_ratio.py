@@ -10,6 +10,7 @@ from torch import nn
 from covshift.config.training import RatioOptions
 from covshift.data.samplers import UniformSampler
 from covshift.data.store import Store
+from covshift.errors import InputError
 from covshift.experiments.theory.claims.mean_ratio import corridor
 from covshift.learners.deep import RatioBatch, RatioLearner, RatioLoss, ratio_batch, ring_batch
 from covshift.networks import LINEAR, SOFTPLUS, RatioHead
@@ -43,6 +44,13 @@ def targets(c: Any, pi: Any, batch: RatioBatch, **options: Any) -> list[float]:
     loss = RatioLoss(RatioOptions(**({"ratio_discount": 0.9} | options)))
     c_source = torch.tensor(c, dtype=torch.float32)
     return loss.targets(c_source, torch.tensor([pi], dtype=torch.float32), batch).tolist()
+
+
+def test_the_matching_loss_needs_a_positive_link() -> None:
+    with pytest.raises(
+        InputError, match="ratio_loss matching needs a RatioHead with a FlooredLink"
+    ):
+        RatioLoss(RatioOptions(ratio_loss="matching"))
 
 
 def test_targets_by_hand() -> None:

@@ -57,7 +57,9 @@ def test_an_exact_ratio_is_calibrated_and_a_doubled_one_is_not(
     found = {}
     for factor in (1.0, 2.0):
         pi: Any = TablePolicy(problem, factor * exact)
-        found[factor] = calibrate(config, pi, Uniform(2), store, np.random.default_rng(0))
+        calibration = calibrate(config, pi, Uniform(2), store, np.random.default_rng(0))
+        assert calibration is not None
+        found[factor] = calibration
         # 1000 episodes: a standard error of about 2 %.
         assert found[factor].exact_mean == pytest.approx(float(law @ exact), rel=0.08)
     assert set(found[1.0].errors) == {"1", "mean of the observation", "value", "ratio"}
@@ -79,5 +81,9 @@ def test_a_ratio_of_one_shows_where_it_is_wrong(
     )  # fmt: skip
     pi: Any = TablePolicy(problem, np.ones(6))
     found = calibrate(config, pi, Uniform(2), store, np.random.default_rng(0))
+    assert found is not None
     assert found.errors["1"] < 0.1
+    assert found.exact_mean == pytest.approx(1.0)  # with restarts, whatever is played
+    slow = config.replace_leaves(ratio_discount=0.999)  # 4600 steps to forget
+    assert calibrate(slow, pi, Uniform(2), store, np.random.default_rng(0)) is None
     assert found.errors["value"] > 0.15

@@ -23,7 +23,7 @@ from covshift.errors import InputError
 from covshift.files import write_json
 from covshift.learners.deep import Diverged
 from covshift.records import COLUMNS, RunFolder, find_runs
-from covshift.runs import load_run
+from covshift.runs import load_run, replay
 from covshift.runs.checkpoints import read_checkpoint
 from covshift.runs.data_sources import dataset_request
 from covshift.runs.launch import pick_device, resume_run, start_or_resume
@@ -147,14 +147,21 @@ def test_resume_is_exact_on_frames(tmp_path: Path) -> None:
     assert_same(tmp_path / "whole", tmp_path / "parts")
 
 
-@pytest.mark.parametrize("preset", ["c51-corrected", "c51-td-priority"])
-def test_resume_is_exact_while_data_stream_in(tmp_path: Path, preset: str) -> None:
-    leaves = {"warm_up": 100, "stream_shard": 60, "window": 150}
+@pytest.mark.parametrize("preset", ["c51-corrected", "c51-td-priority", "c51-matched"])
+def test_resume_is_exact_while_data_stream_in(
+    tmp_path: Path, preset: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay, "_TEMPERING_PERIOD", 5)
+    leaves: dict[str, Any] = {"warm_up": 100, "stream_shard": 60, "window": 150}
+    if preset == "c51-matched":
+        leaves |= {"effective_floor": 0.9999, "ratio_loss_weight": 1.0, "learning_rate": 0.01}
     config = config_of(preset, **leaves)
     finish(start(tmp_path / "whole", config, "stream"))
     interrupt_at(start(tmp_path / "parts", config, "stream"), 13)
     finish(resume_run(RunFolder(tmp_path / "parts"), None, lambda _: None))
     assert_same(tmp_path / "whole", tmp_path / "parts")
+    rows = RunFolder(tmp_path / "whole").metrics()
+    assert (float(rows[-1]["tempering"]) < 1.0) == (preset == "c51-matched")
     _, state, _ = state_of(tmp_path / "whole")
     lo, hi = state["value_sampler"]["window"]
     # The 40th update drew from the newest 150 of 100 + 4 · 39 transitions, and the ends of their episodes.
@@ -297,6 +304,55 @@ def test_the_same_command_goes_on_and_another_is_refused(tmp_path: Path, data: s
     finish(resume_run(RunFolder(tmp_path / "run"), None, lambda _: None))
     with pytest.raises(InputError, match="is finished after 40 updates"):
         resume_run(RunFolder(tmp_path / "run"), None, lambda _: None)
+
+
+def test_runs_of_an_older_version_are_resumed(tmp_path: Path, data: str) -> None:
+    """One that did not know a setting of today, whatever its value would be, and one with an infinite bound."""
+    config = config_of(divergence_bound=float("inf"))
+    interrupt_at(start(tmp_path / "run", config, data), 5)
+    path = tmp_path / "run" / "config.json"
+    values = json.loads(path.read_text())
+    del values["evaluation"]["calibration_episodes"]
+    path.write_text(json.dumps(values))
+    trainer = start(tmp_path / "run", config, data)
+    assert trainer.update == 5
+    assert trainer.config.optimization.divergence_bound == float("inf")
+    trainer.close()
+
+
+def test_an_unknown_behavior_policy_only_leaves_the_calibration_out(
+    tmp_path: Path, data: str
+) -> None:
+    config = config_of(behavior_policy=("nowhere:policy",), num_updates=4, evaluate_every=4)
+    finish(start(tmp_path / "run", config, data))
+    rows = RunFolder(tmp_path / "run").metrics()
+    assert "score" in rows[-1]
+    assert "calibration_error" not in rows[-1]
+
+
+def test_a_ratio_that_overflows_in_an_evaluation_ends_the_run_as_diverged(
+    tmp_path: Path, data: str
+) -> None:
+    config = config_of("c51-matched", ratio_head="exponential", num_updates=8, evaluate_every=4)
+    trainer = start(tmp_path / "run", config, data)
+    ticks = trainer.run()
+    for _ in range(4):
+        assert next(ticks).update < 4
+    head = trainer.learner.network.ratio_head
+    assert head is not None
+    update = trainer.learner.update
+
+    def and_then_explode(*batches: Any) -> Any:
+        report = update(*batches)
+        with torch.no_grad():
+            head.layers[-1].bias.add_(1000.0)  # type: ignore[operator]
+        return report
+
+    trainer.learner.update = and_then_explode  # type: ignore[method-assign, assignment]
+    with pytest.raises(Diverged, match="evaluation after update 4: the exponential link overflows"):
+        next(ticks)
+    trainer.close()
+    assert RunFolder(tmp_path / "run").status()["status"] == "diverged"
 
 
 def test_data_of_another_make_are_refused(tmp_path: Path, data: str) -> None:

@@ -252,7 +252,7 @@ def test_other_data_and_other_protocols_are_refused(tmp_path: Path, data: str) -
     create_run(RunFolder(tmp_path / "run"), config_of(), data, RUNTIME)
     other = str(collect(Request(ENV, 1500, seed=1), tmp_path / "other", progress=lambda _: None))
     for given in (other, "stream"):
-        with pytest.raises(InputError, match="was begun with other data"):
+        with pytest.raises(InputError, match="was started with other data"):
             create_run(RunFolder(tmp_path / "run"), config_of(), given, RUNTIME)
     stacked = collect(
         Request("ALE/Pong-v5", 40, envs=1, options=EnvOptions(frame_stack=2, episode_cap=40)),

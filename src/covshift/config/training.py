@@ -335,6 +335,8 @@ def _check_loss(network: NetworkOptions, ratio: RatioOptions) -> None:
             f"ratio_loss matching keeps the mean ratio under uniform weights only, but ratio_weighting is "
             f"'{ratio.ratio_weighting}'"
         )
+    if ratio.ratio_discount == 0.0:
+        raise InputError("ratio_loss matching needs ratio_discount above 0: at 0 the ratio is 1")
     if ratio.ratio_discount == 1.0 and ratio.semantics != "restart":
         raise InputError(
             f"ratio_loss matching with ratio_discount 1 needs semantics restart, but it is '{ratio.semantics}': "

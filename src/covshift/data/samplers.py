@@ -99,6 +99,7 @@ class PrioritizedSampler:
             raise InputError(f"floor must not be negative, but it is {floor}")
         self.eligible, self.rng = eligible, rng
         self.floor, self.tempering, self.uniform_share = floor, tempering, uniform_share
+        self._most_tempering = tempering
         self.window = (0, 0)
         self._count = 0
         self._tree = SumTree(capacity)
@@ -170,9 +171,10 @@ class PrioritizedSampler:
         return float(1.0 / (len(law) * np.square(law).sum()))
 
     def keep_effective_share(self, floor: float) -> None:
-        """Sets the largest tempering of at most 1 at which the law's ESS/N is at least `floor`.
+        """Sets the largest tempering, up to the one given first, at which the law's ESS/N is at least `floor`.
 
-        The share falls as the tempering grows. It is found by bisection on at most 20 000 rows, evenly spaced.
+        The share falls as the tempering grows. The tempering is found by bisection on at most 20 000 rows, evenly
+        spaced. Where rows of priority 0 keep the share below the floor at any tempering, it is nearly 0.
         """
         rows = np.arange(*self.window)
         rows = rows[self.eligible[rows]][:: -(-self._count // _TEMPERED_ROWS)]
@@ -184,7 +186,9 @@ class PrioritizedSampler:
             law = (1 - self.uniform_share) * law / law.sum() + self.uniform_share / len(law)
             return float(1.0 / (len(law) * np.square(law).sum()))
 
-        low, high = _LEAST_TEMPERING, 1.0
+        if not np.isfinite(logs.max()):  # All priorities are 0.
+            return
+        low, high = _LEAST_TEMPERING, self._most_tempering
         if share(high) >= floor:
             low = high
         for _ in range(20):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import fcntl
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,7 +77,13 @@ class RunFolder:
         Raises:
             InputError: there is no run here, or its configuration is invalid.
         """
-        return self._read(CONFIG, TrainConfig)
+        return self._read(CONFIG, TrainConfig, finite=False)  # A bound may be infinite.
+
+    def settings(self) -> set[str]:
+        """The names of the settings that the configuration's file has; an older version knew fewer."""
+        values = json.loads((self.path / CONFIG).read_text())
+        branches = [value for value in values.values() if isinstance(value, dict)]
+        return set(values).union(*branches)
 
     def status(self) -> Status:
         """How far the run is."""
@@ -161,10 +168,10 @@ class RunFolder:
             value["reason"] = reason
         write_json(self.path / STATUS, value)
 
-    def _read(self, name: str, kind: type[T]) -> T:
+    def _read(self, name: str, kind: type[T], *, finite: bool = True) -> T:
         if not (self.path / name).is_file():
             raise InputError(f"{self.path} is no run: it has no {name}")
-        return read_json(self.path / name, kind)
+        return read_json(self.path / name, kind, finite=finite)
 
 
 def find_runs(root: Path) -> Iterator[RunFolder]:

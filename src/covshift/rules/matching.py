@@ -20,6 +20,10 @@ from covshift.rules.arrays import ArrayT
 from covshift.rules.ratio import initial_state_target, n_step_cop_target
 
 
+class LinkOverflowError(InputError):
+    """A score is so large that its ratio is no finite number."""
+
+
 class Link(Protocol):
     """An increasing function g that turns a score z into a positive ratio."""
 
@@ -39,7 +43,7 @@ class Exponential:
     """g(z) = G(z) = e^z. The matching loss is then that of Poisson regression.
 
     Raises:
-        InputError: e^z is too large for the numbers' type.
+        LinkOverflowError: e^z is too large for the numbers' type.
     """
 
     def ratio(self, z: ArrayT) -> ArrayT:
@@ -47,7 +51,7 @@ class Exponential:
         xp = array_api_compat.array_namespace(z)
         highest = math.log(xp.finfo(z.dtype).max)
         if bool((z > highest).any()):
-            raise InputError(
+            raise LinkOverflowError(
                 f"the exponential link overflows at z = {z.max().item():.6g} (the highest possible is "
                 f"{highest:.4g}): use the safe link, a smaller step size or smaller features"
             )

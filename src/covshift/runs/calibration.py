@@ -28,11 +28,9 @@ from covshift.data.store import Store
 from covshift.envs import make_streams
 from covshift.runs.evaluation import AgentPolicy
 
-_BURN_IN = 100
-"""A stream follows the behavior policy for a random number of steps between this and twice this many.
-
-A fixed number would see only some states of a process that has a period.
-"""
+_LEAST_BURN_IN = 100
+_LONGEST = 1000
+"""Steps at most, of the behavior policy and then of π: beyond that a comparison costs more than it tells."""
 
 _TAIL = 0.01
 """Discounted sums end where less than this share of their weight is left."""
@@ -59,7 +57,7 @@ def calibrate(
     behavior: Policy,
     store: Store,
     rng: np.random.Generator,
-) -> Calibration:
+) -> Calibration | None:
     """Compares the ratio of an agent with episodes of its policy.
 
     Args:
@@ -68,17 +66,30 @@ def calibrate(
         behavior: the policy that collected the data.
         store: the data.
         rng: draws states of the data, and seeds episodes.
+
+    Returns:
+        None where it would take too long: episodes of the data, or the memory 1/(1 - γ̂) of the ratio, are too long.
     """
-    gamma = config.ratio.ratio_discount
+    gamma, restarts = config.ratio.ratio_discount, config.ratio.semantics == "restart"
+    horizon = math.ceil(math.log(_TAIL) / math.log(gamma)) if gamma > 0 else 1
+    # A stream follows the behavior policy for a random time of one to two mean episodes. A fixed time would see only
+    # some states of a process that has a period.
+    burn_in = max(_LEAST_BURN_IN, math.ceil(1.0 / store.initial_share()))
+    if burn_in > _LONGEST or (restarts and horizon > _LONGEST):
+        return None
+    horizon = min(horizon, _LONGEST)
     learned = _over_data(pi, store, rng)
-    exact = {
-        name: (1.0 - gamma) * total
-        for name, total in _discounted(config, pi, behavior, (_BURN_IN, 2 * _BURN_IN), rng).items()
-    }
-    if config.ratio.semantics != "restart":
-        from_starts = _discounted(config, pi, behavior, (0, 0), rng)
+    everywhere = _discounted(config, pi, behavior, (burn_in, 2 * burn_in), horizon, rng)
+    if everywhere is None:
+        return None
+    if restarts:
+        exact = {name: (1.0 - gamma) * x / (1.0 - gamma**horizon) for name, x in everywhere.items()}
+    else:
+        starts = _discounted(config, pi, behavior, (0, 0), horizon, rng)
+        if starts is None:
+            return None
         share = gamma * store.initial_share()
-        exact = {name: value + share * from_starts[name] for name, value in exact.items()}
+        exact = {name: (1.0 - gamma) * x + share * starts[name] for name, x in everywhere.items()}
     errors = {
         name: abs(learned[name] - exact[name]) / max(exact[f"|{name}|"], 1e-12) for name in learned
     }
@@ -104,11 +115,14 @@ def _discounted(
     pi: AgentPolicy,
     behavior: Policy,
     burn_in: tuple[int, int],
+    horizon: int,
     rng: np.random.Generator,
-) -> dict[str, float]:
-    """E[Σ_t γ̂ᵗ f(s_t)] and the same of |f|, of π after a number of steps of the behavior policy in this range."""
+) -> dict[str, float] | None:
+    """E[Σ_t γ̂ᵗ f(s_t)] and the same of |f|, of π after a number of steps of the behavior policy in this range.
+
+    None where episodes have not ended at the horizon and still count.
+    """
     gamma, count = config.ratio.ratio_discount, config.evaluation.calibration_episodes
-    horizon = math.ceil(math.log(_TAIL) / math.log(gamma)) if gamma > 0 else 1
     start = rng.integers(*burn_in, size=count, endpoint=True)
     weight = np.zeros(count)
     sums: dict[str, NDArray[np.float64]] = {}
@@ -125,6 +139,10 @@ def _discounted(
                 weight *= gamma
                 if config.ratio.semantics != "restart":
                     weight[step.outcome.ended] = 0.0
+                expired = t + 1 >= start + horizon
+                if (weight[expired] > 2 * _TAIL).any():
+                    return None
+                weight[expired] = 0.0
                 if t >= start.max() and not weight.any():
                     break
     return {name: float(total.mean()) for name, total in sums.items()}
@@ -153,8 +171,12 @@ class _Switch:
     step: int = 0
 
     def decide(self, states: NDArray[Any]) -> Decision:
-        decision = self.pi.decide(states)
         waits = (self.step < self.start)[:, None]
         self.step += 1
+        if waits.all():  # π is not needed yet.
+            unused = np.zeros(len(states))
+            notes = {"value": unused, "ratio": unused}
+            return Decision(self.behavior.probabilities(states), notes)
+        decision = self.pi.decide(states)
         probabilities = np.where(waits, self.behavior.probabilities(states), decision.probabilities)
         return Decision(probabilities, decision.notes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 from contextlib import closing
@@ -32,12 +33,14 @@ class DataSource(Protocol):
     Attributes:
         store: the rows.
         most_rows: no window is longer than this.
-        behavior: the policy that collected them; None if it is not known or if there are several.
     """
 
     store: Store
     most_rows: int
-    behavior: Policy | None
+
+    @property
+    def behavior(self) -> Policy | None:
+        """The policy that collected the rows; None if it is not known, cannot be loaded, or if there are several."""
 
     def window(self, update: int) -> tuple[int, int]:
         """Rows (lo, hi) for this update; waits until the store has them."""
@@ -56,10 +59,14 @@ class StoredData:
         lo = int(transitions[-min(config.data.window, len(transitions))])
         self._window = (lo, len(self.store))
         self.most_rows = len(self.store) - lo
-        self.behavior = _behavior(config, self.store.num_actions)
-        made_by = read_manifest(folder)["request"].get("policies")
-        if self.behavior is not None and made_by != [self.behavior.description()]:
-            self.behavior = None
+        self._folder, self._config = folder, config
+
+    @functools.cached_property
+    def behavior(self) -> Policy | None:
+        """The policy that collected the dataset, if it is the one that the configuration names."""
+        policy = _behavior(self._config, self.store.num_actions)
+        made_by = read_manifest(self._folder)["request"].get("policies")
+        return policy if policy is not None and made_by == [policy.description()] else None
 
     def window(self, update: int) -> tuple[int, int]:
         """The same rows for every update."""
@@ -95,12 +102,16 @@ class StreamedData:
             collector.prepare()
             self.store = Store(collector.codec, collector.stack, collector.num_actions)
         self.most_rows = 2 * data.window  # An episode has at least one transition per two rows.
-        self.behavior = _behavior(config, self.store.num_actions)
-        self._options = data
+        self._options, self._config = data, config
         self._folder, self._count = folder, 0
         self._shards = shard_pool(request, folder, workers=1, ahead=2)
         self._transitions = GrowingArray(np.int64)
         self._require(1)
+
+    @functools.cached_property
+    def behavior(self) -> Policy | None:
+        """The policy that collects."""
+        return _behavior(self._config, self.store.num_actions)
 
     def window(self, update: int) -> tuple[int, int]:
         """The newest transitions, after the warm-up and 4 per update."""
@@ -185,7 +196,12 @@ def dataset_folder(config: TrainConfig, root: Path) -> Path:
 
 def _behavior(config: TrainConfig, num_actions: int) -> Policy | None:
     names = config.data.behavior_policy
-    return parse_policy(names[0], num_actions) if len(names) == 1 else None
+    if len(names) > 1:
+        return None
+    try:
+        return parse_policy(names[0], num_actions)
+    except InputError:  # Its file or module may be gone; training does not need it.
+        return None
 
 
 def _check_shapes(folder: Path, shape: list[int], num_actions: int, config: TrainConfig) -> None:

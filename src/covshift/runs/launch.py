@@ -72,7 +72,7 @@ def create_run(folder: RunFolder, config: TrainConfig, data: str, runtime: Runti
         _check_same(folder, config)
         if identify_data(data, config) != folder.provenance()["data_identity"]:
             raise InputError(
-                f"{folder.path} was begun with other data than {data}; name another folder, or those data"
+                f"{folder.path} was started with other data than {data}; name another folder, or those data"
             )
         return False
     pick_device(runtime.device)
@@ -162,11 +162,11 @@ def pick_device(name: str) -> torch.device:
 
 def _check_same(folder: RunFolder, config: TrainConfig) -> None:
     there, here = folder.config().leaves(), config.leaves()
-    differing = [name for name in here if there.get(name) != here[name]]
+    differing = [name for name in folder.settings() & set(here) if there[name] != here[name]]
     if differing:
-        name = differing[0]
+        name = min(differing)
         raise InputError(
-            f"{folder.path} holds another run: {name} is {there.get(name)} there, {here[name]} here; "
+            f"{folder.path} holds another run: {name} is {there[name]} there, {here[name]} here; "
             "name another folder"
         )
 

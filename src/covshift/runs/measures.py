@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from covshift.config.training import UPDATE_STEPS, TrainConfig
-from covshift.learners.deep import REPORTED_MEANS, AgentLearner
+from covshift.learners.deep import REPORTED_MEANS, AgentLearner, Diverged
 from covshift.records import Row, invariant
+from covshift.rules import LinkOverflowError
 from covshift.runs.calibration import calibrate
 from covshift.runs.data_sources import DataSource
 from covshift.runs.evaluation import AgentPolicy, EpisodeResult, roll_out
@@ -73,7 +74,19 @@ class Evaluator:
         self.config, self.learner, self.source = config, learner, source
 
     def evaluate(self, row: Row) -> Row:
-        """The columns of an evaluation, beside a row of means over updates."""
+        """The columns of an evaluation, beside a row of means over updates.
+
+        Raises:
+            Diverged: the ratio of a visited state is no finite number.
+        """
+        try:
+            return self._evaluate(row)
+        except LinkOverflowError as error:
+            raise Diverged(
+                f"evaluation after update {self.learner.num_updates}: {error}"
+            ) from error
+
+    def _evaluate(self, row: Row) -> Row:
         evaluation, learner = self.config.evaluation, self.learner
         greedy = AgentPolicy(learner.network, learner.support, evaluation.evaluation_epsilon)
         scored = self._play("evaluation", greedy, evaluation.evaluation_episodes)
@@ -106,6 +119,8 @@ class Evaluator:
         assert behavior is not None
         rng = named_generator(self.config.seed, "calibration", self.learner.num_updates)
         found = calibrate(self.config, pi, behavior, self.source.store, rng)
+        if found is None:
+            return {}
         return {
             "exact_mean_ratio": found.exact_mean,
             "calibration_error": max(found.errors.values()),

@@ -86,13 +86,14 @@ class Trainer:
         while self.update < last:
             try:
                 self.step()
+                due = self.update % self.config.log_every == 0 or self.update == last
+                row = self._log() if due else None
             except Diverged as error:
                 if self._reports.count:
                     self.metrics.write(self._row())
                 self.folder.write_status("diverged", self.update, str(error))
                 raise
-            due = self.update % self.config.log_every == 0 or self.update == last
-            yield Tick(self.update, self._log() if due else None)
+            yield Tick(self.update, row)
         self.folder.write_status("finished", self.update)
 
     def step(self) -> None:

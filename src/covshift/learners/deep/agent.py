@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from covshift.config.training import TrainConfig
-from covshift.errors import InputError
 from covshift.learners.deep.batches import RatioBatch, ValueBatch
 from covshift.learners.deep.priorities import DrawnTransitions, Priority, UpdateReport
 from covshift.learners.deep.ratio import RatioLoss, clipped
 from covshift.learners.deep.state import LearnerState
 from covshift.networks import LINEAR, AgentNetwork, value_support
 from covshift.rules import (
+    LinkOverflowError,
     categorical_target,
     chosen,
     cross_entropy,
@@ -106,10 +106,10 @@ class AgentLearner:
         """
         try:
             losses = self._losses(values, ratios, loss_weights)
-        except InputError as error:  # An exponential link overflowed.
+            priority = None if self.priority is None else self.priority.of_drawn(losses.drawn)
+        except LinkOverflowError as error:
             raise Diverged(f"update {self.num_updates + 1}: {error}") from error
         self._check(losses.total, losses.c_t)
-        priority = None if self.priority is None else self.priority.of_drawn(losses.drawn)
 
         self.optimizer.zero_grad()
         losses.total.backward()  # type: ignore[no-untyped-call]

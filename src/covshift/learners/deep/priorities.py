@@ -15,6 +15,9 @@ from covshift.config.training import ReplayOptions
 _RATIO_MEMORY = 0.99
 """Share of the running mean ratio that one batch leaves unchanged."""
 
+_LEAST_UNIT = 1e-6
+"""Below this mean the ratio is taken for 0, and priorities are not divided by it."""
+
 _TD_OFFSET = 1e-10
 """Added to the cross-entropy under the root, as in Dopamine's Rainbow."""
 
@@ -77,7 +80,7 @@ class Priority:
     @property
     def unit(self) -> float:
         """What stored priorities are multiples of."""
-        return self.of_new if self.is_relative else 1.0
+        return max(self.of_new, _LEAST_UNIT) if self.is_relative else 1.0
 
 
 def make_priority(options: ReplayOptions) -> Priority | None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from covshift.config.training import RatioOptions
+from covshift.errors import InputError
 from covshift.learners.deep.batches import RatioBatch
 from covshift.networks import LINEAR, FlooredLink, RatioHead, RatioLink
 from covshift.rules import (
@@ -62,6 +63,10 @@ class RatioLoss:
     def __init__(self, options: RatioOptions, link: RatioLink = LINEAR) -> None:
         self.options, self.link = options, link
         self._error = self._squared if options.ratio_loss == "squared" else self._matching
+        if options.ratio_loss == "matching" and not isinstance(link, FlooredLink):
+            raise InputError(
+                "ratio_loss matching needs a RatioHead with a FlooredLink, such as make_link('safe', ratio_discount)"
+            )
         self.mean_weight: float | None = None
         self._weights = self._inverse_weights if options.ratio_weighting == "inverse" else None
 
