@@ -37,6 +37,7 @@ PRESETS = (
     "c51-corrected",
     "c51-normalized",
     "c51-dual",
+    "c51-matched",
 )
 VARIANTS = {
     "n-step": ["--ratio-steps", "3", "--value-steps", "3"],
@@ -50,9 +51,11 @@ VARIANTS = {
     "clips": ["--no-source-clip", "--rho-clip", "1.5"],
     "tempered": ["--priority-tempering", "0.5", "--uniform-share", "0.2"],
     "head-only": ["--ratio-gradient", "head", "--cut-at-life-loss"],
+    "matching": ["--preset", "c51-matched", "--ratio-head", "exponential", "--ratio-steps", "2"],
+    "one-scale": ["--priority-scale", "mean", "--effective-floor", "0.5"],
     "wide-target": ["--target-period", "8000", "--refresh", "both"],
 }
-"""Changes of `c51-corrected`."""
+"""Changes of `c51-corrected`, unless they name a preset."""
 
 ESTIMATES = {
     "value": ["value", "--policy", "file:{policy}", "--replicates", "20"],
