@@ -134,7 +134,11 @@ def main() -> None:
         return
     differing = 0
     for name, content in sorted(found.items()):
-        before = json.loads((given.folder / f"{name}.json").read_text())
+        recorded = given.folder / f"{name}.json"
+        if not recorded.is_file():
+            print(f"{name:32} not recorded")
+            continue
+        before = json.loads(recorded.read_text())
         lines = list(_differences(before, json.loads(json.dumps(content)), given.tolerance))
         differing += bool(lines)
         print(f"{name:32} {'same' if not lines else '; '.join(lines[:3])}")
