@@ -18,7 +18,7 @@ from covshift.errors import InputError
 from covshift.experiments import frames, mean_ratio, normalization, ratio_scale, weighting
 from covshift.experiments.comparison.design import Comparison
 from covshift.experiments.comparison.reproduction import reproduce, run_name
-from covshift.experiments.comparison.results import Results, RunRecord
+from covshift.experiments.comparison.results import DataRecord, Results, RunRecord
 from covshift.experiments.comparison.running import make_engine
 from covshift.experiments.comparison.verdicts import FAILS, HOLDS, UNDECIDED, judge
 from covshift.experiments.experiment import RunOptions, find_experiments, named_experiment
@@ -101,6 +101,15 @@ def test_arms_are_the_papers() -> None:
     ]
 
 
+@pytest.mark.parametrize("scale", SCALES)
+def test_a_seed_has_a_dataset_of_its_own(scale: str) -> None:
+    for name in {*ALIASES.values(), *OURS}:
+        configs = comparison(name).configs(scale, 7)
+        found = {(key[2], config.data.data_seed) for key, config in configs.items()}
+        wanted = [0] * 7 if scale == "paper" else [0, 1, 2, 3, 4, 0, 1]
+        assert found == set(enumerate(wanted))
+
+
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("reproduced")
@@ -122,6 +131,7 @@ def test_experiments_run_end_to_end(
     with (out / name / "table.csv").open(newline="") as file:
         assert list(csv.reader(file)) == [figure["table"]["columns"], *figure["table"]["rows"]]
     rows = (out / name / "runs.csv").read_text().splitlines()
+    assert rows[0].startswith("game,arm,seed,data_seed,status,update")
     runs = len(comparison(name).configs("smoke", 1))
     assert len(rows) == 1 + runs * 11
 
@@ -148,13 +158,28 @@ def test_frames_of_several_seeds_are_shown_apart(out: Path) -> None:
     assert [gallery["title"] for gallery in figure["galleries"]] == [
         f"{name}: {title}" for name in names for title in ("Highest c", "Lowest c")
     ]
+    # The second run learned from a dataset of its own, which every record of it names.
+    hashes = [figure["hashes"][f"data of MinAtar/Breakout-v1, data seed {k}"] for k in range(2)]
+    assert hashes[0] != hashes[1]
+    for k, changes in enumerate(("", "data_seed-1+")):
+        run = RunFolder(out / "runs" / f"Breakout+c51-corrected+{changes}smoke+seed{k}")
+        assert run.config().data.data_seed == k
+        assert f"data/MinAtar-Breakout-v1-2000-seed{k}-" in run.provenance()["data"]
+        assert run.provenance()["data_identity"] == hashes[k]
+    with (out / "frames" / "runs.csv").open(newline="") as file:
+        assert {(row["seed"], row["data_seed"]) for row in csv.DictReader(file)} == {
+            ("0", "0"),
+            ("1", "1"),
+        }
+    assert "k mod 5" in figure["differences"][-1]
+    assert "k mod 5" in (out / "frames" / "index.html").read_text()
 
 
 def test_the_balance_of_the_mean_ratio_is_a_plain_sum_over_transitions(out: Path) -> None:
     main(["reproduce", "ratio_scale", "--scale", "smoke", "--out", str(out)])
     figure = json.loads((out / "ratio_scale" / "figure.json").read_text())
     table = [dict(zip(figure["table"]["columns"], r, strict=True)) for r in figure["table"]["rows"]]
-    store = Store.open(next((out / "data").glob("MinAtar-Breakout*")))
+    store = Store.open(next((out / "data").glob("MinAtar-Breakout*seed0*")))
     paper, unclipped, positive = (
         out / "runs" / f"Breakout+c51-corrected+{changes}smoke+seed0"
         for changes in ("", "source_clip-False+", "ratio_head-softplus+")
@@ -185,7 +210,7 @@ def test_lengths_of_episodes_bound_the_mean_ratio(
 ) -> None:
     """γ̂ = 0.99: an episode of one step lives 1, one of three 1 + 0.99 + 0.9801; a share p₀ of both enters."""
     main(["reproduce", "ratio_scale", "--scale", "smoke", "--out", str(out)])
-    store = Store.open(next((out / "data").glob("MinAtar-Breakout*")))
+    store = Store.open(next((out / "data").glob("MinAtar-Breakout*seed0*")))
     run = out / "runs" / "Breakout+c51-corrected+smoke+seed0"
     played = [EpisodeResult(score=0.0, length=length, ratio_sum=0.0) for length in (1, 3)]
     monkeypatch.setattr("covshift.runs.roll_out", lambda *parts: played)
@@ -253,6 +278,25 @@ def test_equal_scores_are_ties_and_each_game_has_its_own_improvement() -> None:
     assert results.improvement("corrected", "no correction").value == 0.5
     table = results.score_table("no correction")
     assert [row[-1][:4] for row in table["rows"][-4:]] == ["0.50", "1.00", "0.00", "0.50"]
+
+
+def test_a_run_is_measured_against_the_data_that_it_learned_from() -> None:
+    """γ̂ = 0.99 bounds E_μ[c] by 1 + 99 p₀: a mean of 12 needs a share of starts p₀ of 1/9 or more (with 10 % allowed)."""
+    experiment = comparison("figure-4")
+    (game,) = experiment.games["small"]
+    label = experiment.arms["small"][1].label
+    rows: list[Row] = [{"update": 1, "mean_ratio": 12.0, "mean_ratio_pi": 20.0, "invariant": "?"}]
+    runs = {
+        (game, label, seed): RunRecord(
+            Path(f"run{seed}"), make_config(game, data_seed=seed), "finished", rows
+        )
+        for seed in range(2)
+    }
+    data = {(game, 0): DataRecord(Path(), 1.0, 0.2), (game, 1): DataRecord(Path(), 3.0, 0.05)}
+    results = Results(experiment, "small", runs, data)
+    assert [row["state"] for row in results.invariants()] == ["holds", "violated"]
+    assert results.possible_means(game, label)[1] == pytest.approx(1 + 99 * 0.125)
+    assert results.score_panel(game, [label])["lines"] == [{"label": "random policy", "y": 2.0}]
 
 
 SURE, WORSE, UNSURE = Estimate(0.9, 0.6, 1.0), Estimate(0.1, 0.0, 0.4), Estimate(0.6, 0.3, 0.9)

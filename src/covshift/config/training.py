@@ -30,7 +30,7 @@ class DataOptions:
     """The behavior policy μ: uniform | file:P.npy | run:DIR,epsilon=E | module:function; if several are given, each episode picks one at random (paper: uniform)."""
 
     data_seed: int = 0
-    """Seed of the collection; runs with different training seeds share one dataset."""
+    """Seed of the collection; it does not follow the training seed, so that runs with different training seeds share one dataset unless they are told otherwise."""
 
     window: Count = 10_000_000
     """Newest transitions that can be drawn (paper: 10 million)."""

@@ -70,7 +70,7 @@ def analyze(results: Results) -> dict[str, Any]:
     differences: dict[str, Estimate] = {}
     for (game, _, seed), run in results.runs.items():
         name = f"{game}, seed {seed}" if results.seeds > 1 else game
-        store = open_store(results.data[game].path)
+        store = open_store(results.data_of(run).path)
         sample = sample_ratios(store, run.path, STATES[results.scale])
         states, ratio = sample.rows[sample.is_new], sample.ratio[sample.is_new]
         order = np.argsort(ratio, kind="stable")

@@ -95,12 +95,12 @@ class RunRecord:
 @final
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The finished runs of a comparison by game, arm and seed, and the dataset of each game."""
+    """The finished runs of a comparison by game, arm and seed, and the datasets by game and data seed."""
 
     experiment: Comparison
     scale: str
     runs: Mapping[tuple[str, str, int], RunRecord]
-    data: Mapping[str, DataRecord]
+    data: Mapping[tuple[str, int], DataRecord]
 
     @property
     def games(self) -> tuple[str, ...]:
@@ -120,6 +120,10 @@ class Results:
     def of(self, game: str, label: str) -> list[RunRecord]:
         """The runs of an arm in a game, one per seed."""
         return [run for (g, a, _), run in self.runs.items() if (g, a) == (game, label)]
+
+    def data_of(self, run: RunRecord) -> DataRecord:
+        """The dataset that a run learned from."""
+        return self.data[dataset_of(run.config)]
 
     def diverged(self, game: str, label: str) -> int:
         """How many runs of an arm in a game diverged."""
@@ -147,10 +151,15 @@ class Results:
         return {game: _improvement(ours, theirs) for game, ours, theirs in scores}
 
     def possible_means(self, game: str, label: str) -> tuple[float, float]:
-        """The least and the most that E_μ[c] can be for any policy, with the settings of an arm."""
+        """The least and the most that E_μ[c] can be for any policy, with the settings of an arm.
+
+        Starts are counted over all datasets that the arm's runs learned from.
+        """
         from covshift.records import possible_means
 
-        return possible_means(self.of(game, label)[0].config.ratio, self.data[game].initial_share)
+        runs = self.of(game, label)
+        share = float(np.mean([self.data_of(run).initial_share for run in runs]))
+        return possible_means(runs[0].config.ratio, share)
 
     def panel(
         self, game: str, column: str, y: str, labels: Sequence[str] | None = None
@@ -173,7 +182,8 @@ class Results:
 
     def score_panel(self, game: str, labels: Sequence[str] | None = None) -> dict[str, Any]:
         """The learning curves of a game, with the random policy's score as a horizontal line."""
-        line = {"label": "random policy", "y": self.data[game].random_score}
+        scores = [data.random_score for (of, _), data in self.data.items() if of == game]
+        line = {"label": "random policy", "y": float(np.mean(scores))}
         return self.panel(game, "score", "score", labels) | {"lines": [line]}
 
     def score_panels(self) -> list[dict[str, Any]]:
@@ -217,13 +227,18 @@ class Results:
                     float(row["mean_ratio"]),
                     float(row["mean_ratio_pi"]),
                     run.config.ratio,
-                    self.data[game].initial_share,
+                    self.data_of(run).initial_share,
                 ),
             }
-            for (game, _, _), run in self.runs.items()
+            for run in self.runs.values()
             for row in run.rows
             if "invariant" in row
         ]
+
+
+def dataset_of(config: TrainConfig) -> tuple[str, int]:
+    """The game and the data seed, which tell the datasets of an experiment apart."""
+    return config.env, config.data.data_seed
 
 
 def open_store(path: Path) -> Store:
