@@ -16,14 +16,8 @@ from numpy.typing import NDArray
 from covshift.config.training import TrainConfig
 from covshift.experiments.comparison.design import Arm, Comparison
 from covshift.experiments.comparison.verdicts import say
-from covshift.report.statistics import (
-    Curve,
-    Estimate,
-    bootstrap_estimate,
-    curve_band,
-    improvement_estimate,
-    interquartile_mean,
-)
+from covshift.report.contrasts import Contrast, compare, difference_estimate, trimmed_estimate
+from covshift.report.statistics import Curve, Estimate, curve_band, interquartile_mean
 
 if TYPE_CHECKING:
     from covshift.data.store import Store
@@ -33,7 +27,7 @@ LAST = 3
 """The end of a run is the mean of this many last values: evaluations for a score, rows for a ratio."""
 
 SEED = 0
-"""Seeds every bootstrap and every sample of states."""
+"""Seeds every bootstrap band and every sample of states."""
 
 
 class DataRecord(NamedTuple):
@@ -141,14 +135,18 @@ class Results:
         """
         return np.array([self.endings(game, label, "score") for game in self.games]).T.round(9)
 
-    def improvement(self, label: str, baseline: str) -> Estimate:
-        """P(arm > baseline) over seeds and games, with its 95 % interval."""
-        return _improvement(self.scores(label), self.scores(baseline))
+    def all_scores(self) -> dict[str, NDArray[np.float64]]:
+        """Final scores by arm, each seeds × games."""
+        return {arm.label: self.scores(arm.label) for arm in self.arms}
 
-    def improvement_by_game(self, label: str, baseline: str) -> dict[str, Estimate]:
+    def improvement(self, label: str, baseline: str) -> Contrast:
+        """P(arm > baseline) over seeds and games, with its exact test."""
+        return compare(self.scores(label), self.scores(baseline))
+
+    def improvement_by_game(self, label: str, baseline: str) -> dict[str, Contrast]:
         """P(arm > baseline) over seeds, in each game."""
         scores = zip(self.games, self.scores(label).T, self.scores(baseline).T, strict=True)
-        return {game: _improvement(ours, theirs) for game, ours, theirs in scores}
+        return {game: compare(ours, theirs) for game, ours, theirs in scores}
 
     def possible_means(self, game: str, label: str) -> tuple[float, float]:
         """The least and the most that E_μ[c] can be for any policy, with the settings of an arm.
@@ -191,13 +189,18 @@ class Results:
         return [self.score_panel(game) for game in self.games]
 
     def score_table(self, baseline: str) -> dict[str, Any]:
-        """For each arm and game the interquartile means of final scores and ratios, and P(better than the baseline)."""
+        """For each arm and game the interquartile means of final scores and ratios, and how the arm compares with the baseline.
+
+        The last columns are P(better than the baseline) with its p-value, and the difference in score with its exact 95 %
+        interval; p-values and intervals are of single comparisons.
+        """
         columns = ["arm", "game", "IQM score", "95 % interval", "runs", "diverged"]
-        columns += ["E_μ[c]", "ESS/N", f"P(better than {baseline})"]
+        columns += ["E_μ[c]", "ESS/N", f"P(better than {baseline})", "difference, 95 %"]
         rows = []
         for label in (arm.label for arm in self.arms):
             better = self.improvement_by_game(label, baseline)
-            for game, scores in zip(self.games, self.scores(label).T, strict=True):
+            ours, theirs = self.scores(label).T, self.scores(baseline).T
+            for game, scores, others in zip(self.games, ours, theirs, strict=True):
                 middle, low, high = interval_of(scores)
                 ratio, share = (
                     interquartile_mean(self.endings(game, label, column))
@@ -209,6 +212,7 @@ class Results:
                         *(label, game, f"{middle:.2f}", f"{low:.2f} to {high:.2f}"),
                         *(str(len(scores)), str(self.diverged(game, label)), *learned),
                         "" if label == baseline else say(better[game]),
+                        "" if label == baseline else _say_difference(scores, others),
                     ]
                 )
         return {"columns": columns, "rows": rows}
@@ -249,12 +253,13 @@ def open_store(path: Path) -> Store:
 
 
 def interval_of(values: NDArray[np.float64]) -> Estimate:
-    """The interquartile mean over runs, with its 95 % bootstrap interval."""
-    return bootstrap_estimate(values, np.random.default_rng(SEED))
+    """The interquartile mean over runs, with its 95 % interval."""
+    return trimmed_estimate(values)
 
 
-def _improvement(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> Estimate:
-    return improvement_estimate(ours, theirs, np.random.default_rng(SEED))
+def _say_difference(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> str:
+    found = difference_estimate(ours, theirs)
+    return say(found) if np.isfinite(found.low) else f"{found.value:.2f} (too few runs)"
 
 
 def _drawn(run: RunRecord, curve: Curve) -> dict[str, Any]:
