@@ -63,6 +63,7 @@ def test_the_papers_values() -> None:
         ({"rho_clip": 0.0}, "rho_clip must be positive"),
         ({"learn_ratio": False}, "the ratio is used but not learned"),
         ({"correction": "reweight"}, "correction reweight draws uniformly"),
+        ({"correction": "reweight-mean"}, "correction reweight-mean draws uniformly"),
         ({"normalization_weight": 0.1}, "normalization_weight needs semantics restart or paper"),
         (
             {"ratio_weighting": "inverse", "ratio_discount": 1.0},

@@ -42,6 +42,7 @@ VARIANTS: list[dict[str, Any]] = [
     {"preset": "c51-corrected", "initial_rule": "source"},
     {"preset": "c51-corrected", "source_clip": False},
     {"preset": "c51-auxiliary", "correction": "reweight", "ratio_loss_weight": 0.5},
+    {"preset": "c51-auxiliary", "correction": "reweight-mean", "ratio_loss_weight": 0.5},
     {"preset": "c51-corrected", "priority": "ratio-rho"},
     {"preset": "c51-corrected", "ratio_gradient": "head"},
 ]
@@ -128,8 +129,11 @@ def twin_loss(
         _, online = q_of(learner.network, values.s_tm1[k], z)
         entropy = -(target * torch.log_softmax(online[int(values.a_tm1[k])], dim=-1)).sum()
         weight = 1.0 if weights is None else float(weights[k])
-        if config.replay.correction == "reweight":
-            weight = max(0.0, c_of(learner.network, values.s_tm1[k]).item())
+        if config.replay.correction != "resample":
+            ratios_of_batch = [max(0.0, c_of(learner.network, s).item()) for s in values.s_tm1]
+            weight = ratios_of_batch[k]
+            if config.replay.correction == "reweight-mean":
+                weight /= float(np.mean(ratios_of_batch))
         total = total + weight * entropy / len(values.a_tm1)
     return total if ratios is None else total + twin_ratio_loss(learner, ratios)
 

@@ -30,7 +30,7 @@ class DataOptions:
     """The behavior policy μ: uniform | file:P.npy | run:DIR,epsilon=E | module:function; if several are given, each episode picks one at random (paper: uniform)."""
 
     data_seed: int = 0
-    """Seed of the collection; runs with different training seeds share one dataset."""
+    """Seed of the collection; it does not follow the training seed, so that runs with different training seeds share one dataset unless they are told otherwise."""
 
     window: Count = 10_000_000
     """Newest transitions that can be drawn (paper: 10 million)."""
@@ -130,8 +130,8 @@ class ReplayOptions:
     priority: Literal["uniform", "ratio", "ratio-rho", "td-error"] = "uniform"
     """Draw transitions uniformly, by c(s) (paper), by c(s)·ρ(s,a), or by TD error (Schaul et al., as in Rainbow)."""
 
-    correction: Literal["resample", "reweight"] = "resample"
-    """Use c(s) as a sampling priority (paper), or draw uniformly and multiply the loss by it (the paper reports that this hurt)."""
+    correction: Literal["resample", "reweight", "reweight-mean"] = "resample"
+    """Use c(s) as a sampling priority (paper), or draw uniformly and multiply the loss by c(s), or by c(s) over its mean in the batch, which leaves the loss its size (the paper reports that reweighting hurt, and does not say which)."""
 
     priority_floor: NotNegative = 1e-3
     """Smallest priority, so that nothing is forgotten (paper: 0.0025 in Figure 5, 'later found to be unnecessary')."""
@@ -281,14 +281,14 @@ class RuntimeOptions:
 
 
 def _check_combinations(ratio: RatioOptions, replay: ReplayOptions) -> None:
-    uses_ratio = replay.priority in ("ratio", "ratio-rho") or replay.correction == "reweight"
+    uses_ratio = replay.priority in ("ratio", "ratio-rho") or replay.correction != "resample"
     if uses_ratio and not ratio.learn_ratio:
         raise InputError(
             "the ratio is used but not learned: set learn_ratio, or priority uniform with resampling"
         )
-    if replay.correction == "reweight" and replay.priority != "uniform":
+    if replay.correction != "resample" and replay.priority != "uniform":
         raise InputError(
-            f"correction reweight draws uniformly, but priority is '{replay.priority}': add priority uniform"
+            f"correction {replay.correction} draws uniformly, but priority is '{replay.priority}': add priority uniform"
         )
     if ratio.normalization_weight > 0 and ratio.semantics == "visits":
         raise InputError(

@@ -30,6 +30,9 @@ from covshift.rules import (
 REPORTED_MEANS = ("value_loss", "ratio_loss", "residual", "ratio", "ratio_squared")
 """Names of the means over a batch that an update reports."""
 
+_LEAST_MEAN = 1e-6
+"""Below this mean the ratio is taken for 0, and the loss is not divided by it."""
+
 
 class Diverged(Exception):  # noqa: N818
     """The loss is not finite, or the ratio is beyond its bound; the parameters are as before the update."""
@@ -90,7 +93,7 @@ class AgentLearner:
         if config.ratio.mass_closure:
             self.closure = MassClosure(config.ratio.ratio_discount, device)
         self.num_updates = 0
-        self._reweights = config.replay.correction == "reweight"
+        self._correction = config.replay.correction
 
     def update(
         self,
@@ -245,8 +248,11 @@ class AgentLearner:
     def _weighted(
         self, errors: Tensor, drawn: DrawnTransitions, loss_weights: NDArray[np.float64] | None
     ) -> Tensor:
-        if self._reweights:
-            return errors * drawn.ratio()
+        if self._correction != "resample":
+            c = drawn.ratio()
+            if self._correction == "reweight-mean":
+                c = c / c.mean().clamp(min=_LEAST_MEAN)
+            return errors * c
         if loss_weights is None:
             return errors
         return errors * self._tensor(loss_weights.astype(np.float32))
