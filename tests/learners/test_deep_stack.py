@@ -81,10 +81,8 @@ def test_a_stack_learns_what_lone_agents_learn(variant: dict[str, Any], store: S
             expected = learner.update(*batch)
             assert isinstance(report, UpdateReport)
             torch.testing.assert_close(report.means, expected.means, rtol=1e-4, atol=1e-6)
-            for ours, theirs in (
-                (report.priority, expected.priority),
-                (report.ratio, expected.ratio),
-            ):
+            for name in ("priority", "ratio"):
+                ours, theirs = getattr(report, name), getattr(expected, name)
                 assert (ours is None) == (theirs is None)
                 if theirs is not None:
                     np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
@@ -119,14 +117,17 @@ def test_agents_of_a_stack_may_differ_by_factors(preset: str, store: Store) -> N
 def test_who_is_beside_an_agent_does_not_matter(store: Store) -> None:
     """Bit by bit, so that a stack that lost agents continues as it would have."""
     configs = [make_config(ENV, "c51-dual", "smoke", seed=seed) for seed in range(5)]
+    configs[0] = configs[0].replace_leaves(ratio_discount=0.5)
     all_five = [learner_of(config, store) for config in configs]
     last_two = [learner_of(config, store) for config in configs[3:]]
-    large, small = AgentStack(all_five), AgentStack(last_two)
+    last = learner_of(configs[4], store)
+    large, small, single = AgentStack(all_five), AgentStack(last_two), AgentStack([last])
     for update in range(4):
         batches = [batches_of(config, store, update) for config in configs]
         large.update(batches)
         small.update(batches[3:])
-    for one, other in zip(all_five[3:], last_two, strict=True):
+        single.update(batches[4:])
+    for one, other in zip([*all_five[3:], all_five[4]], [*last_two, last], strict=True):
         assert_close(one, other, 0.0)
 
 

@@ -126,7 +126,10 @@ class RatioLoss:
 
         A function of the state alone, never of the target.
         """
-        weights: Tensor = inverse_ratio_weight(c_t, 1.0 - self.options.ratio_discount)
+        floor = torch.as_tensor(
+            1.0 - self.options.ratio_discount, dtype=c_t.dtype, device=c_t.device
+        )
+        weights: Tensor = inverse_ratio_weight(c_t, floor)
         mean = weights.mean().cpu().double()
         before = torch.where(self.mean_weight.isnan(), mean, self.mean_weight)
         self.mean_weight = before + (1.0 - _WEIGHT_MEMORY) * (mean - before)

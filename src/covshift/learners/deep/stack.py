@@ -77,8 +77,11 @@ class AgentStack:
             raise InputError("these runs cannot be updated as one stack: resume each alone")
         if not isinstance(first.network.torso, MinAtarTorso | VectorTorso):
             raise InputError("runs on stacks of frames cannot be updated as one: resume each alone")
-        self._online = _shared([learner.network for learner in self.learners])
-        self._target = _shared([learner.target for learner in self.learners])
+        # A product of one matrix rounds otherwise than the same product in a batch, so a lone agent gets company.
+        self._company = [copy.deepcopy(first)] if len(self.learners) == 1 else []
+        present = self.learners + self._company
+        self._online = _shared([learner.network for learner in present])
+        self._target = _shared([learner.target for learner in present])
         self._parameters = [list(learner.network.parameters()) for learner in self.learners]
         self._optimizers = self._shared_optimizers()
         self._factors = self._differing_factors()
@@ -89,7 +92,8 @@ class AgentStack:
 
         An agent that diverges is left as it was before the update, and the others are updated.
         """
-        running = [_running_means(learner) for learner in self.learners]
+        batches = [*batches, *batches[:1]] if self._company else batches
+        running = [_running_means(learner) for learner in self.learners + self._company]
         stacked = [torch.stack(means) for means in zip(*running, strict=True)]
         leaves = _stack_leaves([_with_float_weights(batch) for batch in batches])
         arguments = (self._online, self._target, self._factors, stacked, leaves)
@@ -127,7 +131,7 @@ class AgentStack:
         # The fused step walks through memory, so a gradient must have the memory layout of its weight.
         whole = [gradient.contiguous() for gradient in gradients.values()]
         by_agent = list(zip(*(gradient.unbind() for gradient in whole), strict=True))
-        for parameters, slices, result in zip(self._parameters, by_agent, results, strict=True):
+        for parameters, slices, result in zip(self._parameters, by_agent, results, strict=False):
             for parameter, gradient in zip(parameters, slices, strict=True):
                 # The optimizer passes over what has no gradient.
                 parameter.grad = None if isinstance(result, Diverged) else gradient
