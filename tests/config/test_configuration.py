@@ -63,6 +63,7 @@ def test_the_papers_values() -> None:
         ({"rho_clip": 0.0}, "rho_clip must be positive"),
         ({"learn_ratio": False}, "the ratio is used but not learned"),
         ({"correction": "reweight"}, "correction reweight draws uniformly"),
+        ({"correction": "reweight-mean"}, "correction reweight-mean draws uniformly"),
         ({"normalization_weight": 0.1}, "normalization_weight needs semantics restart or paper"),
         (
             {"ratio_weighting": "inverse", "ratio_discount": 1.0},
@@ -70,6 +71,19 @@ def test_the_papers_values() -> None:
         ),
         ({"refresh": "both", "priority": "td-error"}, "refresh both writes c as the priority"),
         ({"ratio_batch": "prioritized", "semantics": "restart"}, "ratio_batch prioritized shows"),
+        (
+            {"mass_closure": True, "initial_rule": "source"},
+            "mass_closure balances the ratio of states",
+        ),
+        ({"mass_closure": True, "semantics": "paper"}, "it needs semantics visits or restart"),
+        (
+            {"mass_closure": True, "source_clip": False},
+            "mass_closure needs ratios that are not negative",
+        ),
+        (
+            {"mass_closure": True, "semantics": "restart", "ratio_discount": 1.0},
+            "mass_closure with semantics restart needs ratio_discount below 1",
+        ),
         ({"semantics": "restart", "initial_rule": "source"}, "no state is initial"),
         ({"ratio_loss": "matching"}, "ratio_loss matching needs ratio_head exponential or safe"),
         (

@@ -30,7 +30,7 @@ class DataOptions:
     """The behavior policy μ: uniform | file:P.npy | run:DIR,epsilon=E | module:function; if several are given, each episode picks one at random (paper: uniform)."""
 
     data_seed: int = 0
-    """Seed of the collection; runs with different training seeds share one dataset."""
+    """Seed of the collection; it does not follow the training seed, so that runs with different training seeds share one dataset unless they are told otherwise."""
 
     window: Count = 10_000_000
     """Newest transitions that can be drawn (paper: 10 million)."""
@@ -116,6 +116,9 @@ class RatioOptions:
     source_clip: bool = True
     """Count negative ratios as 0 where they are bootstrapped from (paper), which adds mass and can make the ratio diverge; without it a linear head keeps the mean of its targets."""
 
+    mass_closure: bool = False
+    """Multiply ratios that are bootstrapped from by the factor that makes the mass that leaves the data equal to the mass that enters (B7), so that errors of E_μ[c] do not add up over steps."""
+
     ratio_batch: Literal["uniform", "prioritized"] = "uniform"
     """What the ratio is learned from: an independent uniform batch of states (paper), or the prioritized batch, which is unstable."""
 
@@ -127,8 +130,8 @@ class ReplayOptions:
     priority: Literal["uniform", "ratio", "ratio-rho", "td-error"] = "uniform"
     """Draw transitions uniformly, by c(s) (paper), by c(s)·ρ(s,a), or by TD error (Schaul et al., as in Rainbow)."""
 
-    correction: Literal["resample", "reweight"] = "resample"
-    """Use c(s) as a sampling priority (paper), or draw uniformly and multiply the loss by it (the paper reports that this hurt)."""
+    correction: Literal["resample", "reweight", "reweight-mean"] = "resample"
+    """Use c(s) as a sampling priority (paper), or draw uniformly and multiply the loss by c(s), or by c(s) over its mean in the batch, which leaves the loss its size (the paper reports that reweighting hurt, and does not say which)."""
 
     priority_floor: NotNegative = 1e-3
     """Smallest priority, so that nothing is forgotten (paper: 0.0025 in Figure 5, 'later found to be unnecessary')."""
@@ -278,14 +281,14 @@ class RuntimeOptions:
 
 
 def _check_combinations(ratio: RatioOptions, replay: ReplayOptions) -> None:
-    uses_ratio = replay.priority in ("ratio", "ratio-rho") or replay.correction == "reweight"
+    uses_ratio = replay.priority in ("ratio", "ratio-rho") or replay.correction != "resample"
     if uses_ratio and not ratio.learn_ratio:
         raise InputError(
             "the ratio is used but not learned: set learn_ratio, or priority uniform with resampling"
         )
-    if replay.correction == "reweight" and replay.priority != "uniform":
+    if replay.correction != "resample" and replay.priority != "uniform":
         raise InputError(
-            f"correction reweight draws uniformly, but priority is '{replay.priority}': add priority uniform"
+            f"correction {replay.correction} draws uniformly, but priority is '{replay.priority}': add priority uniform"
         )
     if ratio.normalization_weight > 0 and ratio.semantics == "visits":
         raise InputError(
@@ -317,6 +320,20 @@ def _check_combinations(ratio: RatioOptions, replay: ReplayOptions) -> None:
             "ratio_batch prioritized shows what goes wrong with the paper's agent: it needs refresh prioritized, "
             "semantics visits or paper, and no normalization"
         )
+    if ratio.mass_closure and (
+        ratio.semantics == "paper"
+        or ratio.initial_rule == "source"
+        or ratio.ratio_batch == "prioritized"
+    ):
+        raise InputError(
+            "mass_closure balances the ratio of states drawn from the data: it needs semantics visits or restart, "
+            "initial_rule target and ratio_batch uniform"
+        )
+    if ratio.mass_closure and ratio.semantics == "restart" and ratio.ratio_discount == 1.0:
+        raise InputError(
+            "mass_closure with semantics restart needs ratio_discount below 1: at 1 no mass leaves, and every size of "
+            "the ratio is balanced"
+        )
     if ratio.semantics == "restart" and ratio.initial_rule == "source":
         raise InputError(
             "initial_rule source has no meaning with semantics restart: no state is initial"
@@ -324,6 +341,10 @@ def _check_combinations(ratio: RatioOptions, replay: ReplayOptions) -> None:
 
 
 def _check_loss(network: NetworkOptions, ratio: RatioOptions) -> None:
+    if ratio.mass_closure and network.ratio_head == "linear" and not ratio.source_clip:
+        raise InputError(
+            "mass_closure needs ratios that are not negative: a ratio_head exponential, safe or softplus, or source_clip"
+        )
     if ratio.ratio_loss != "matching":
         return
     if network.ratio_head not in ("exponential", "safe"):

@@ -6,7 +6,15 @@ from typing import Any
 
 from covshift.experiments.comparison.design import ALL_GAMES, Arm, Comparison, every_scale
 from covshift.experiments.comparison.results import Results
-from covshift.experiments.comparison.verdicts import RULE, headline, judge, say_each, weakest
+from covshift.experiments.comparison.verdicts import (
+    RULE,
+    Scores,
+    headline,
+    judge,
+    say_each,
+    weakest,
+)
+from covshift.report.contrasts import compare
 from covshift.report.statistics import interquartile_mean
 
 BASELINE = "no correction"
@@ -36,13 +44,20 @@ EXPERIMENT = Comparison(
         ),
         iterations=50,
     ),
-    seeds={"paper": 3, "small": 3, "smoke": 1},
+    seeds={"paper": 3, "small": 5, "smoke": 1},
     rule=RULE
-    + "The claim holds if the corrected agent's intervals against all four other arms are above ½, and does not hold "
-    "if one of them is below.",
+    + "The claim holds if the corrected agent is better than all four other arms, and does not hold if it is worse than "
+    "one of the four.",
     analyze=lambda results: analyze(results),
     differences=("The corrected agent is drawn as a horizontal line at its final score.",),
 )
+
+
+def verdict(scores: Scores) -> str:
+    """The rule above."""
+    others = [theirs for label, theirs in scores.items() if label != CORRECTED]
+    contrasts = [compare(scores[CORRECTED], theirs) for theirs in others]
+    return judge(contrasts, len(scores[CORRECTED]))
 
 
 def analyze(results: Results) -> dict[str, Any]:
@@ -57,7 +72,7 @@ def analyze(results: Results) -> dict[str, Any]:
         panels.append(panel)
     worst = weakest(against)
     return {
-        "verdict": judge(list(against.values()), results.seeds),
+        "verdict": verdict(results.all_scores()),
         "found": f"Probability that the corrected agent beats each arm: {say_each(against)}.",
         "headline": headline(against[worst], f"P(better than {worst}), all games", CORRECTED),
         "table": results.score_table(BASELINE),

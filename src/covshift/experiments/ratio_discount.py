@@ -6,7 +6,17 @@ from typing import Any
 
 from covshift.experiments.comparison.design import ONE_GAME, Arm, Comparison
 from covshift.experiments.comparison.results import Results
-from covshift.experiments.comparison.verdicts import RULE, headline, judge, say_each, weakest
+from covshift.experiments.comparison.verdicts import (
+    RULE,
+    Scores,
+    all_shown,
+    any_shown,
+    decide,
+    headline,
+    say_each,
+    weakest,
+)
+from covshift.report.contrasts import compare
 
 BASELINE = "no correction"
 DISCOUNTS = (0.9, 0.99, 0.999, 0.9999)
@@ -25,6 +35,8 @@ def corrected_arms(discounts: tuple[float, ...], eta: float) -> tuple[Arm, ...]:
 
 
 ARMS = (Arm(BASELINE, "c51"), *corrected_arms(DISCOUNTS, 0.02))
+*HELPFUL, EXCEPTION = (arm.label for arm in corrected_arms(DISCOUNTS, 0.02))
+"""The discounts that should beat no correction, and 0.9999, which should not."""
 
 EXPERIMENT = Comparison(
     name="ratio_discount",
@@ -41,28 +53,39 @@ EXPERIMENT = Comparison(
         "small": (*ARMS, *corrected_arms((0.99,), 0.002)),
         "smoke": ARMS,
     },
-    seeds={"paper": 5, "small": 5, "smoke": 1},
+    seeds={"paper": 5, "small": 10, "smoke": 1},
     rule=RULE
-    + "The claim holds if every γ̂ up to 0.999 at η = 0.02 has an interval above ½, and does not hold if one of them "
-    "has an interval below ½.",
+    + "The claim is judged at η = 0.02. It holds if every γ̂ up to 0.999 is better than no correction and better than γ̂ = "
+    "0.9999. It does not hold if one of them is worse than no correction, or if γ̂ = 0.9999 is better than no correction "
+    "(one of four comparisons is enough).",
     analyze=lambda results: analyze(results),
     differences=("At the scale small the second η is run with γ̂ = 0.99 only.",),
 )
+
+
+def verdict(scores: Scores) -> str:
+    """The rule above."""
+    helpful = [compare(scores[label], scores[BASELINE]) for label in HELPFUL]
+    apart = [compare(scores[label], scores[EXCEPTION]) for label in HELPFUL]
+    exception = compare(scores[EXCEPTION], scores[BASELINE])
+    return decide(
+        len(scores[BASELINE]),
+        holds=all_shown(contrast.better for contrast in (*helpful, *apart)),
+        fails=any_shown([*(contrast.worse for contrast in helpful), exception.better]),
+    )
 
 
 def analyze(results: Results) -> dict[str, Any]:
     """Learning curves, and P(better than no correction) of each discount."""
     corrected = [arm for arm in results.arms if arm.label != BASELINE]
     better = {arm.label: results.improvement(arm.label, BASELINE) for arm in corrected}
-    judged = {
-        arm.label: better[arm.label]
-        for arm in corrected
-        if arm.leaves["ratio_discount"] <= 0.999 and arm.leaves["ratio_loss_weight"] == 0.02
-    }
+    judged = {label: better[label] for label in HELPFUL}
+    apart = {label: results.improvement(label, EXCEPTION) for label in HELPFUL}
     worst = weakest(judged)
     return {
-        "verdict": judge(list(judged.values()), results.seeds),
-        "found": f"Probability of beating no correction: {say_each(better)}.",
+        "verdict": verdict(results.all_scores()),
+        "found": f"Probability of beating no correction: {say_each(better)}. Probability of beating {EXCEPTION}: "
+        f"{say_each(apart)}.",
         "headline": headline(judged[worst], f"P(better than {BASELINE})", worst),
         "table": results.score_table(BASELINE),
         "panels": results.score_panels(),

@@ -39,6 +39,7 @@ EXPERIMENT = Comparison(
             Arm("positive head", "c51-corrected", {"ratio_head": "softplus"}),
             Arm("1/c", "c51-corrected", {"ratio_weighting": "inverse"}),
             Arm("1/c, positive head (c51-dual)", "c51-dual"),
+            Arm("matched (c51-matched)", "c51-matched"),
         )
     ),
     seeds={"paper": 5, "small": 3, "smoke": 1},
@@ -89,15 +90,15 @@ def verdict(clipped: Estimate, unclipped: Estimate, bound: float, seeds: int) ->
 def analyze(results: Results) -> dict[str, Any]:
     """Curves of the score and of E_μ[c], and what E_μ[c] is made of at the end."""
     (game,) = results.games
-    store = open_store(results.data[game].path)
     low, bound = results.possible_means(game, BASELINE)
     scores = results.score_table(BASELINE)
     ends, rows = {}, []
     for arm, scored in zip(results.arms, scores["rows"], strict=True):
-        paths = [run.path for run in results.of(game, arm.label)]
+        runs = results.of(game, arm.label)
+        parts = [(run.path, open_store(results.data_of(run).path)) for run in runs]
         end = ends[arm.label] = interval_of(results.endings(game, arm.label, "mean_ratio"))
-        balance = np.mean([balance_of(path, store) for path in paths], axis=0)
-        least, most = np.mean([range_by_episodes(path, store) for path in paths], axis=0)
+        balance = np.mean([balance_of(path, store) for path, store in parts], axis=0)
+        least, most = np.mean([range_by_episodes(path, store) for path, store in parts], axis=0)
         rows.append(
             [
                 *(arm.label, *_without_ratio(scored), *(f"{part:.2f}" for part in balance)),

@@ -1,8 +1,9 @@
-"""Statistics of a few runs: interquartile means, bootstrap intervals, comparisons and learning curves.
+"""Statistics of runs: interquartile means, probabilities of improvement, and learning curves with bootstrap bands.
 
 The methods are those of Agarwal et al., "Deep reinforcement learning at the edge of the statistical precipice"
 (2021), as in the package rliable, with which the tests compare them. Scores are a matrix runs × tasks; a vector is
-one task. NaN marks a missing run, so that tasks may have different numbers of runs.
+one task. NaN marks a missing run, so that tasks may have different numbers of runs. With a few runs a bootstrap band is
+too narrow: it is drawn for the eye, and `covshift.report.contrasts` has the tests and intervals that verdicts rest on.
 """
 
 from __future__ import annotations
@@ -113,61 +114,6 @@ def probability_of_improvement(scores_x: Floats, scores_y: Floats) -> Floats:
     return np.asarray(tasks.mean(axis=-1))
 
 
-def bootstrap_estimate(
-    scores: Any,
-    rng: np.random.Generator,
-    *,
-    statistic: Statistic = interquartile_mean,
-    confidence: float = 0.95,
-    resamples: int = RESAMPLES,
-) -> Estimate:
-    """A statistic of runs, with its stratified bootstrap percentile interval.
-
-    Each resample draws, within each task, as many runs as the task has, with replacement; the interval is
-    between the percentiles (1 ∓ confidence)/2 of the statistic over resamples. It covers other seeds on the same
-    tasks, not other tasks. With fewer than three runs per task it is much too narrow, and with one run it is a point.
-
-    Args:
-        scores: runs × tasks, or a vector of runs.
-        rng: draws the resamples.
-        statistic: `interquartile_mean` or `mean_score`.
-        confidence: share of experiments whose interval should contain the true value.
-        resamples: number of bootstrap resamples.
-
-    Raises:
-        InputError: there is no score, or one is infinite.
-
-    Example:
-        >>> bootstrap_estimate([1.0, 1.0, 1.0], np.random.default_rng(0))
-        Estimate(value=1.0, low=1.0, high=1.0)
-    """
-    matrix = _checked(scores)
-    drawn = resample(matrix, _uniforms(matrix, resamples, rng))
-    low, high = percentile_interval(statistic(drawn), confidence)
-    return Estimate(float(statistic(matrix)), float(low), float(high))
-
-
-def improvement_estimate(
-    scores_x: Any,
-    scores_y: Any,
-    rng: np.random.Generator,
-    *,
-    confidence: float = 0.95,
-    resamples: int = RESAMPLES,
-) -> Estimate:
-    """`probability_of_improvement` with its interval; the runs of the two methods are drawn independently.
-
-    Example:
-        >>> improvement_estimate([2.0, 3.0], [0.0, 1.0], np.random.default_rng(0))
-        Estimate(value=1.0, low=1.0, high=1.0)
-    """
-    x, y = _checked(scores_x), _checked(scores_y)
-    drawn_x = resample(x, _uniforms(x, resamples, rng))
-    drawn_y = resample(y, _uniforms(y, resamples, rng))
-    low, high = percentile_interval(probability_of_improvement(drawn_x, drawn_y), confidence)
-    return Estimate(float(probability_of_improvement(x, y)), float(low), float(high))
-
-
 def curve_band(
     curves: Sequence[Curve],
     rng: np.random.Generator,
@@ -176,7 +122,11 @@ def curve_band(
     confidence: float = 0.95,
     resamples: int = RESAMPLES,
 ) -> Band:
-    """A statistic of runs along their curves, with the pointwise interval of `bootstrap_estimate`.
+    """A statistic of runs along their curves, with its pointwise stratified bootstrap percentile interval.
+
+    Each resample draws, within each task, as many runs as the task has, with replacement; the interval is
+    between the percentiles (1 ∓ confidence)/2 of the statistic over resamples. It covers other seeds on the same
+    tasks, not other tasks. Of three to five runs it covers too little, and of one run it is a point.
 
     A run that diverged is missing from there on: its last value is not repeated, and it does not count as zero. The
     band then covers the remaining runs, `alive` of them. Where `alive` falls, a rising band may only mean that the
@@ -266,17 +216,6 @@ def _finite_points(curve: Curve) -> dict[float, float]:
         )
     points = zip(map(float, curve.x), map(float, curve.y), strict=True)
     return {x: y for x, y in points if np.isfinite(y)}
-
-
-def _checked(scores: Any) -> Floats:
-    matrix = _at_least_matrix(np.asarray(scores, dtype=np.float64))
-    if matrix.ndim != 2:
-        raise InputError(f"scores must be runs × tasks, but their shape is {matrix.shape}")
-    if np.isinf(matrix).any():
-        raise InputError("scores must be finite; give NaN for a run that is missing")
-    if matrix.size == 0 or not np.isfinite(matrix).any(axis=0).all():
-        raise InputError("every task must have a run, but one has none")
-    return matrix
 
 
 def _at_least_matrix(scores: Floats) -> Floats:

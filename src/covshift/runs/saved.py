@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, final
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from covshift.config.training import TrainConfig
@@ -55,15 +56,19 @@ class SavedRun:
         q = self.policy(used).predict(self._checked(observations)).q
         return epsilon_greedy_probabilities(q.astype(np.float64), used)
 
-    def ratio(self, observations: NDArray[Any]) -> NDArray[np.float32]:
-        """c(s), clipped at 0.
+    def ratio(self, observations: NDArray[Any], *, clip: bool = True) -> NDArray[np.float32]:
+        """c(s), clipped at 0, or with `clip=False` the head's output as it is.
 
         Raises:
             InputError: the run has no ratio head.
         """
         if self.network.ratio_head is None:
             raise InputError(f"a run of the preset '{self.config.preset}' learned no ratio")
-        return self.policy(0.0).predict(self._checked(observations)).ratio
+        if clip:
+            return self.policy(0.0).predict(self._checked(observations)).ratio
+        with torch.no_grad():
+            features = self.network.torso(torch.from_numpy(self._checked(observations)))
+            return np.asarray(self.network.ratio(features).numpy())
 
     def _checked(self, observations: NDArray[Any]) -> NDArray[Any]:
         if observations.shape[1:] != self.state_shape:

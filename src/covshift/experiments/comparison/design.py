@@ -46,6 +46,13 @@ UPDATES_PER_SECOND = {"paper": 20.0, "small": 200.0, "smoke": 20.0}
 UPDATES_PER_ITERATION = 62_500
 """An iteration of the paper is 250 000 agent steps, with an update every 4."""
 
+DATASETS = {"paper": 1, "small": 5, "smoke": 5}
+"""Datasets per game: the run of seed k learns from the one that was collected with data seed k mod this number.
+
+One dataset for all seeds would leave the variance of the collection out of every interval. Arms that are compared share
+the datasets, seed by seed. At the scale `paper` ten million transitions are collected once.
+"""
+
 
 @final
 @dataclass(frozen=True)
@@ -100,7 +107,10 @@ class Comparison:
         """The configuration of each run, by game, arm and seed."""
         return {
             (game, arm.label, seed): make_config(
-                game, arm.preset, scale, **({"seed": seed} | dict(arm.leaves))
+                game,
+                arm.preset,
+                scale,
+                **({"seed": seed, "data_seed": seed % DATASETS[scale]} | dict(arm.leaves)),
             )
             for seed in range(seeds)
             for game in self.games[scale]

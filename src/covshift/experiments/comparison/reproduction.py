@@ -14,8 +14,8 @@ from rich.console import Console
 
 from covshift.config.presets import make_config
 from covshift.config.training import TrainConfig
-from covshift.experiments.comparison.design import Comparison
-from covshift.experiments.comparison.results import DataRecord, Results, RunRecord
+from covshift.experiments.comparison.design import DATASETS, Comparison
+from covshift.experiments.comparison.results import DataRecord, Results, RunRecord, dataset_of
 from covshift.experiments.comparison.running import collect_data, make_engine, train_all
 from covshift.experiments.experiment import Outcome, RunOptions
 from covshift.experiments.tables import write_csv
@@ -38,12 +38,12 @@ def reproduce(experiment: Comparison, out: Path, options: RunOptions, console: C
     if options.seeds is not None:
         seeds = check_count("seeds", options.seeds)
     configs = experiment.configs(options.scale, seeds)
-    data = {
-        game: collect_data(make_config(game, scale=options.scale), out / "data", console)
-        for game in experiment.games[options.scale]
-    }
+    data: dict[tuple[str, int], Path] = {}
+    for config in configs.values():
+        if dataset_of(config) not in data:
+            data[dataset_of(config)] = collect_data(config, out / "data", console)
     jobs = {
-        key: Job(out / "runs" / run_name(config), config, str(data[config.env]))
+        key: Job(out / "runs" / run_name(config), config, str(data[dataset_of(config)]))
         for key, config in configs.items()
     }
     train_all(list(jobs.values()), engine, console)
@@ -52,7 +52,7 @@ def reproduce(experiment: Comparison, out: Path, options: RunOptions, console: C
             experiment,
             options.scale,
             {key: RunRecord.read(job.folder) for key, job in jobs.items()},
-            {game: DataRecord.read(path) for game, path in data.items()},
+            {key: DataRecord.read(path) for key, path in data.items()},
         )
         figure = _figure(results, _command(experiment.name, out, options))
     folder = out / experiment.name
@@ -86,7 +86,8 @@ def _figure(results: Results, command: str) -> dict[str, Any]:
         [dataclasses.asdict(run.config) for run in results.runs.values()], sort_keys=True
     )
     hashes = {
-        f"data of {game}": sha256(data.path / CHECKSUMS) for game, data in results.data.items()
+        f"data of {game}, data seed {data_seed}": sha256(data.path / CHECKSUMS)
+        for (game, data_seed), data in results.data.items()
     }
     return {
         "galleries": [],
@@ -103,8 +104,19 @@ def _figure(results: Results, command: str) -> dict[str, Any]:
         "version": __version__,
         "hashes": hashes | {"configurations": hashlib.sha256(configs.encode()).hexdigest()},
         "invariants": results.invariants(),
-        "differences": list(experiment.differences),
+        "differences": [*experiment.differences, *_about_data(results)],
     }
+
+
+def _about_data(results: Results) -> list[str]:
+    """Which runs learned from which dataset, where there are several."""
+    number = DATASETS[results.scale]
+    if number == 1:
+        return []
+    return [
+        f"Each game has {number} datasets, each collected with a data seed of its own; the run of seed k learns from "
+        f"the dataset of data seed k mod {number}, in every arm."
+    ]
 
 
 def _write(folder: Path, figure: dict[str, Any], results: Results) -> None:
@@ -117,8 +129,9 @@ def _write(folder: Path, figure: dict[str, Any], results: Results) -> None:
 
 
 def _all_rows(results: Results) -> Iterator[list[Any]]:
-    """Every row of every run, with its game, arm, seed and status."""
-    yield ["game", "arm", "seed", "status", *COLUMNS]
+    """Every row of every run, with its game, arm, seed, data seed and status."""
+    yield ["game", "arm", "seed", "data_seed", "status", *COLUMNS]
     for (game, arm, seed), run in results.runs.items():
         for row in run.rows:
-            yield [game, arm, seed, run.status, *(row.get(name, "") for name in COLUMNS)]
+            data_seed = run.config.data.data_seed
+            yield [game, arm, seed, data_seed, run.status, *(row.get(name, "") for name in COLUMNS)]

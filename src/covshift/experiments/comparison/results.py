@@ -16,14 +16,8 @@ from numpy.typing import NDArray
 from covshift.config.training import TrainConfig
 from covshift.experiments.comparison.design import Arm, Comparison
 from covshift.experiments.comparison.verdicts import say
-from covshift.report.statistics import (
-    Curve,
-    Estimate,
-    bootstrap_estimate,
-    curve_band,
-    improvement_estimate,
-    interquartile_mean,
-)
+from covshift.report.contrasts import Contrast, compare, difference_estimate, trimmed_estimate
+from covshift.report.statistics import Curve, Estimate, curve_band, interquartile_mean
 
 if TYPE_CHECKING:
     from covshift.data.store import Store
@@ -33,7 +27,7 @@ LAST = 3
 """The end of a run is the mean of this many last values: evaluations for a score, rows for a ratio."""
 
 SEED = 0
-"""Seeds every bootstrap and every sample of states."""
+"""Seeds every bootstrap band and every sample of states."""
 
 
 class DataRecord(NamedTuple):
@@ -95,12 +89,12 @@ class RunRecord:
 @final
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The finished runs of a comparison by game, arm and seed, and the dataset of each game."""
+    """The finished runs of a comparison by game, arm and seed, and the datasets by game and data seed."""
 
     experiment: Comparison
     scale: str
     runs: Mapping[tuple[str, str, int], RunRecord]
-    data: Mapping[str, DataRecord]
+    data: Mapping[tuple[str, int], DataRecord]
 
     @property
     def games(self) -> tuple[str, ...]:
@@ -121,6 +115,10 @@ class Results:
         """The runs of an arm in a game, one per seed."""
         return [run for (g, a, _), run in self.runs.items() if (g, a) == (game, label)]
 
+    def data_of(self, run: RunRecord) -> DataRecord:
+        """The dataset that a run learned from."""
+        return self.data[dataset_of(run.config)]
+
     def diverged(self, game: str, label: str) -> int:
         """How many runs of an arm in a game diverged."""
         return sum(run.diverged for run in self.of(game, label))
@@ -137,20 +135,29 @@ class Results:
         """
         return np.array([self.endings(game, label, "score") for game in self.games]).T.round(9)
 
-    def improvement(self, label: str, baseline: str) -> Estimate:
-        """P(arm > baseline) over seeds and games, with its 95 % interval."""
-        return _improvement(self.scores(label), self.scores(baseline))
+    def all_scores(self) -> dict[str, NDArray[np.float64]]:
+        """Final scores by arm, each seeds × games."""
+        return {arm.label: self.scores(arm.label) for arm in self.arms}
 
-    def improvement_by_game(self, label: str, baseline: str) -> dict[str, Estimate]:
+    def improvement(self, label: str, baseline: str) -> Contrast:
+        """P(arm > baseline) over seeds and games, with its exact test."""
+        return compare(self.scores(label), self.scores(baseline))
+
+    def improvement_by_game(self, label: str, baseline: str) -> dict[str, Contrast]:
         """P(arm > baseline) over seeds, in each game."""
         scores = zip(self.games, self.scores(label).T, self.scores(baseline).T, strict=True)
-        return {game: _improvement(ours, theirs) for game, ours, theirs in scores}
+        return {game: compare(ours, theirs) for game, ours, theirs in scores}
 
     def possible_means(self, game: str, label: str) -> tuple[float, float]:
-        """The least and the most that E_μ[c] can be for any policy, with the settings of an arm."""
+        """The least and the most that E_μ[c] can be for any policy, with the settings of an arm.
+
+        Starts are counted over all datasets that the arm's runs learned from.
+        """
         from covshift.records import possible_means
 
-        return possible_means(self.of(game, label)[0].config.ratio, self.data[game].initial_share)
+        runs = self.of(game, label)
+        share = float(np.mean([self.data_of(run).initial_share for run in runs]))
+        return possible_means(runs[0].config.ratio, share)
 
     def panel(
         self, game: str, column: str, y: str, labels: Sequence[str] | None = None
@@ -173,7 +180,8 @@ class Results:
 
     def score_panel(self, game: str, labels: Sequence[str] | None = None) -> dict[str, Any]:
         """The learning curves of a game, with the random policy's score as a horizontal line."""
-        line = {"label": "random policy", "y": self.data[game].random_score}
+        scores = [data.random_score for (of, _), data in self.data.items() if of == game]
+        line = {"label": "random policy", "y": float(np.mean(scores))}
         return self.panel(game, "score", "score", labels) | {"lines": [line]}
 
     def score_panels(self) -> list[dict[str, Any]]:
@@ -181,13 +189,18 @@ class Results:
         return [self.score_panel(game) for game in self.games]
 
     def score_table(self, baseline: str) -> dict[str, Any]:
-        """For each arm and game the interquartile means of final scores and ratios, and P(better than the baseline)."""
+        """For each arm and game the interquartile means of final scores and ratios, and how the arm compares with the baseline.
+
+        The last columns are P(better than the baseline) with its p-value, and the difference in score with its exact 95 %
+        interval; p-values and intervals are of single comparisons.
+        """
         columns = ["arm", "game", "IQM score", "95 % interval", "runs", "diverged"]
-        columns += ["E_μ[c]", "ESS/N", f"P(better than {baseline})"]
+        columns += ["E_μ[c]", "ESS/N", f"P(better than {baseline})", "difference, 95 %"]
         rows = []
         for label in (arm.label for arm in self.arms):
             better = self.improvement_by_game(label, baseline)
-            for game, scores in zip(self.games, self.scores(label).T, strict=True):
+            ours, theirs = self.scores(label).T, self.scores(baseline).T
+            for game, scores, others in zip(self.games, ours, theirs, strict=True):
                 middle, low, high = interval_of(scores)
                 ratio, share = (
                     interquartile_mean(self.endings(game, label, column))
@@ -199,6 +212,7 @@ class Results:
                         *(label, game, f"{middle:.2f}", f"{low:.2f} to {high:.2f}"),
                         *(str(len(scores)), str(self.diverged(game, label)), *learned),
                         "" if label == baseline else say(better[game]),
+                        "" if label == baseline else _say_difference(scores, others),
                     ]
                 )
         return {"columns": columns, "rows": rows}
@@ -217,13 +231,18 @@ class Results:
                     float(row["mean_ratio"]),
                     float(row["mean_ratio_pi"]),
                     run.config.ratio,
-                    self.data[game].initial_share,
+                    self.data_of(run).initial_share,
                 ),
             }
-            for (game, _, _), run in self.runs.items()
+            for run in self.runs.values()
             for row in run.rows
             if "invariant" in row
         ]
+
+
+def dataset_of(config: TrainConfig) -> tuple[str, int]:
+    """The game and the data seed, which tell the datasets of an experiment apart."""
+    return config.env, config.data.data_seed
 
 
 def open_store(path: Path) -> Store:
@@ -234,12 +253,13 @@ def open_store(path: Path) -> Store:
 
 
 def interval_of(values: NDArray[np.float64]) -> Estimate:
-    """The interquartile mean over runs, with its 95 % bootstrap interval."""
-    return bootstrap_estimate(values, np.random.default_rng(SEED))
+    """The interquartile mean over runs, with its 95 % interval."""
+    return trimmed_estimate(values)
 
 
-def _improvement(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> Estimate:
-    return improvement_estimate(ours, theirs, np.random.default_rng(SEED))
+def _say_difference(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> str:
+    found = difference_estimate(ours, theirs)
+    return say(found) if np.isfinite(found.low) else f"{found.value:.2f} (too few runs)"
 
 
 def _drawn(run: RunRecord, curve: Curve) -> dict[str, Any]:

@@ -2,72 +2,104 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
 
-if TYPE_CHECKING:
-    from covshift.report.statistics import Estimate
+import numpy as np
+from numpy.typing import NDArray
+
+from covshift.report.contrasts import Contrast
+from covshift.report.statistics import Estimate
 
 HOLDS, FAILS, UNDECIDED = "holds", "does not hold", "not enough data"
 
 FEWEST_SEEDS = 3
 """With fewer seeds no verdict is given."""
 
+ERROR = 0.05
+"""Largest probability of a wrong verdict if the methods do not differ: half of it for `holds`, half for `does not hold`."""
+
 RULE = (
-    "The final score of a run is the mean of its last 3 evaluations. P(arm > baseline) is the probability of "
-    "improvement over pairs of seeds, with a 95 % bootstrap interval over seeds, stratified by game. With fewer than "
-    "three seeds there is no verdict. "
+    "The final score of a run is the mean of its last 3 evaluations. Arms are compared by P(arm > baseline), the "
+    "probability of improvement over pairs of seeds and games, with an exact permutation test within each game. Better "
+    "and worse mean a one-sided p-value of at most 2.5 %; where one of several comparisons is enough, the 2.5 % are "
+    "divided by their number. With fewer than three seeds there is no verdict. "
 )
 """How every rule about scores begins."""
 
+Scores = Mapping[str, NDArray[np.float64]]
+"""By the label of the arm: seeds × games."""
+
+
+def all_shown(p_values: Iterable[float]) -> bool:
+    """Whether every comparison is significant; since all must be, none needs a correction."""
+    return all(p <= ERROR / 2 + _ROUNDING for p in p_values)
+
+
+def any_shown(p_values: Iterable[float]) -> bool:
+    """Whether one of several comparisons is significant, after Bonferroni's correction.
+
+    Example:
+        >>> any_shown([0.02, 0.5]), any_shown([0.0125, 0.5])
+        (False, True)
+    """
+    found = list(p_values)
+    return min(found) <= ERROR / 2 / len(found) + _ROUNDING
+
 
 def decide(seeds: int, *, holds: bool, fails: bool) -> str:
-    """The verdict of a rule whose two conditions exclude each other."""
+    """The verdict of a rule; what refutes a claim outweighs what supports a part of it."""
     if seeds < FEWEST_SEEDS:
         return UNDECIDED
     return FAILS if fails else HOLDS if holds else UNDECIDED
 
 
-def judge(estimates: Sequence[Estimate], seeds: int) -> str:
-    """Holds if every interval is above ½, does not hold if one is below ½.
+def judge(contrasts: Sequence[Contrast], seeds: int) -> str:
+    """Holds if every comparison is better, does not hold if one is worse.
 
     Args:
-        estimates: probabilities that an arm beats its baseline.
+        contrasts: of an arm with each of its baselines.
         seeds: runs of each arm.
 
     Example:
-        >>> from covshift.report.statistics import Estimate
-        >>> judge([Estimate(0.9, 0.6, 1.0), Estimate(0.8, 0.55, 1.0)], seeds=5)
+        >>> from covshift.report.contrasts import Contrast
+        >>> judge([Contrast(0.9, 0.01, 0.99), Contrast(0.8, 0.02, 0.98)], seeds=5)
         'holds'
     """
     return decide(
         seeds,
-        holds=all(estimate.low > 0.5 for estimate in estimates),
-        fails=any(estimate.high < 0.5 for estimate in estimates),
+        holds=all_shown(contrast.better for contrast in contrasts),
+        fails=any_shown(contrast.worse for contrast in contrasts),
     )
 
 
-def weakest(better: Mapping[str, Estimate]) -> str:
-    """The label whose interval reaches lowest."""
-    return min(better, key=lambda label: (better[label].low, better[label].value))
+def weakest(better: Mapping[str, Contrast]) -> str:
+    """The label of the least convincing comparison."""
+    return max(better, key=lambda label: (better[label].better, -better[label].value))
 
 
-def say(estimate: Estimate) -> str:
-    """The number with its interval.
+def say(found: Contrast | Estimate) -> str:
+    """The number with its interval, or with the two-sided p-value of a comparison.
 
     Example:
         >>> from covshift.report.statistics import Estimate
-        >>> say(Estimate(0.9, 0.6, 1.0))
-        '0.90 (0.60 to 1.00)'
+        >>> from covshift.report.contrasts import Contrast
+        >>> say(Estimate(0.9, 0.6, 1.0)), say(Contrast(0.9, 0.004, 0.997))
+        ('0.90 (0.60 to 1.00)', '0.90 (p = 0.008)')
     """
-    return f"{estimate.value:.2f} ({estimate.low:.2f} to {estimate.high:.2f})"
+    if isinstance(found, Contrast):
+        return f"{found.value:.2f} (p = {found.p:.2g})"
+    return f"{found.value:.2f} ({found.low:.2f} to {found.high:.2f})"
 
 
-def say_each(estimates: Mapping[str, Estimate]) -> str:
-    """Every number with its interval, after its label."""
-    return "; ".join(f"{label}: {say(estimate)}" for label, estimate in estimates.items())
+def say_each(found: Mapping[str, Contrast] | Mapping[str, Estimate]) -> str:
+    """Every number with its interval or p-value, after its label."""
+    return "; ".join(f"{label}: {say(each)}" for label, each in found.items())
 
 
-def headline(value: Estimate, what: str, of: str) -> dict[str, str]:
+def headline(value: Contrast | Estimate, what: str, of: str) -> dict[str, str]:
     """The number that decides the verdict, for the report's summary."""
     return {"value": say(value), "what": what, "of": of}
+
+
+_ROUNDING = 1e-12
+"""Exact p-values are sums: 1/40 must count as 2.5 %."""

@@ -4,6 +4,7 @@ from covshift.learners.deep.agent import REPORTED_MEANS, AgentLearner, Diverged
 from covshift.learners.deep.batches import (
     RatioBatch,
     ValueBatch,
+    end_batch,
     ratio_batch,
     ring_batch,
     value_batch,
@@ -26,6 +27,7 @@ __all__ = [
     "RatioLoss",
     "UpdateReport",
     "ValueBatch",
+    "end_batch",
     "make_priority",
     "ratio_batch",
     "ring_batch",

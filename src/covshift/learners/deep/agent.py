@@ -12,6 +12,7 @@ from torch import Tensor
 
 from covshift.config.training import TrainConfig
 from covshift.learners.deep.batches import RatioBatch, ValueBatch
+from covshift.learners.deep.closure import MassClosure
 from covshift.learners.deep.priorities import DrawnTransitions, Priority, UpdateReport
 from covshift.learners.deep.ratio import RatioLoss, clipped
 from covshift.learners.deep.state import LearnerState
@@ -28,6 +29,9 @@ from covshift.rules import (
 
 REPORTED_MEANS = ("value_loss", "ratio_loss", "residual", "ratio", "ratio_squared")
 """Names of the means over a batch that an update reports."""
+
+_LEAST_MEAN = 1e-6
+"""Below this mean the ratio is taken for 0, and the loss is not divided by it."""
 
 
 class Diverged(Exception):  # noqa: N818
@@ -103,8 +107,11 @@ class AgentLearner:
         self.support = value_support(config.value).to(device)
         head = self.network.ratio_head
         self.ratio_loss = RatioLoss(config.ratio, LINEAR if head is None else head.link)
+        self.closure: MassClosure | None = None
+        if config.ratio.mass_closure:
+            self.closure = MassClosure(config.ratio.ratio_discount, device)
         self.num_updates = 0
-        self._reweights = config.replay.correction == "reweight"
+        self._correction = config.replay.correction
 
     def update(
         self,
@@ -179,6 +186,8 @@ class AgentLearner:
         tensors |= {f"target.{name}": value for name, value in self.target.state_dict().items()}
         for index, slots in self.optimizer.state_dict()["state"].items():
             tensors |= {f"optimizer.{index}.{slot}": value for slot, value in slots.items()}
+        if self.closure is not None:
+            tensors["closure"] = self.closure.means
         tensors = {name: value.detach().contiguous() for name, value in tensors.items()}
         weight = float(self.ratio_loss.mean_weight)
         values = {"update": self.num_updates, "mean_weight": None if np.isnan(weight) else weight}
@@ -191,6 +200,8 @@ class AgentLearner:
         self.ratio_loss.mean_weight.fill_(np.nan if weight is None else weight)
         self.network.load_state_dict(state.tensors_under("network."))
         self.target.load_state_dict(state.tensors_under("target."))
+        if self.closure is not None:
+            self.closure.means = state.tensors["closure"].to(self.device)
         slots: dict[int, dict[str, Tensor]] = {}
         for name, value in state.tensors_under("optimizer.").items():
             index, slot = name.split(".")
@@ -248,6 +259,8 @@ class AgentLearner:
         """The value's distribution and the ratio's target, both from the target network."""
         size = len(values.a_tm1)
         seen = [values.s_t] if ratios is None else [values.s_t, *ratios.s_window]
+        if ratios is not None and ratios.ends is not None:
+            seen.append(ratios.ends.s_tm1)
         features = cast(Tensor, self.target.torso(self._states(*seen)))
         p = torch.softmax(cast(Tensor, self.target.value_head(features)), dim=-1)
         q = expected_value(p, self.support)
@@ -261,15 +274,36 @@ class AgentLearner:
             return p_target, None
         steps, states = ratios.a_window.shape
         pi = epsilon_greedy_probabilities(q[size:], self.config.ratio.target_epsilon)
-        pi_window = chosen(pi, self._tensor(ratios.a_window.ravel())).view(steps, states)
+        past = steps * states
+        pi_window = chosen(pi[:past], self._tensor(ratios.a_window.ravel())).view(steps, states)
         c_source = self.target.ratio(features[size : size + states])
+        if self.closure is not None:
+            newest = size + past - states
+            c_source = c_source * self._mass_factor(features[newest:], pi[past:], ratios)
         return p_target, self.ratio_loss.targets(c_source, pi_window, ratios)
+
+    def _mass_factor(self, features: Tensor, pi_end: Tensor, ratios: RatioBatch) -> Tensor:
+        """α, from the states before the batch's own and from those that end an episode, in this order."""
+        assert self.closure is not None
+        assert ratios.ends is not None
+        ends, before = ratios.ends, len(ratios.s_t)
+        c = self.target.ratio(features)
+        if self.config.ratio.source_clip:
+            c = clipped(c)
+        is_inner = ~self._tensor(ratios.is_initial_window[-1])
+        pi = chosen(pi_end, self._tensor(ends.a_tm1))
+        rho = importance_ratio(pi, self._tensor(ends.mu_tm1))
+        rho = torch.where(self._tensor(ends.is_cut), 1.0, rho)
+        return self.closure.factor(c[:before], is_inner, c[before:], rho, ends)
 
     def _weighted(
         self, errors: Tensor, drawn: DrawnTransitions, loss_weights: NDArray[np.float32] | None
     ) -> Tensor:
-        if self._reweights:
-            return errors * drawn.ratio()
+        if self._correction != "resample":
+            c = drawn.ratio()
+            if self._correction == "reweight-mean":
+                c = c / c.mean().clamp(min=_LEAST_MEAN)
+            return errors * c
         if loss_weights is None:
             return errors
         return errors * self._tensor(loss_weights)

@@ -1,0 +1,552 @@
+"""Every rule on made-up runs that must hold, must not hold and must be undecided, and its error where nothing differs."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from covshift.config.presets import make_config
+from covshift.experiments import (
+    auxiliary,
+    frames,
+    games,
+    mean_ratio,
+    normalization,
+    ratio_discount,
+    ratio_scale,
+    replay_size,
+    reweighting,
+    right_size,
+    two_cures,
+    weighting,
+)
+from covshift.experiments.comparison.design import DATASETS, Comparison
+from covshift.experiments.comparison.results import Results, RunRecord, interval_of
+from covshift.experiments.comparison.verdicts import (
+    ERROR,
+    FAILS,
+    HOLDS,
+    UNDECIDED,
+    all_shown,
+    any_shown,
+    decide,
+    judge,
+    weakest,
+)
+from covshift.experiments.experiment import find_experiments
+from covshift.records import Row
+from covshift.report.contrasts import Contrast
+
+Levels = dict[str, float]
+
+
+def arms_of(experiment: Comparison) -> list[str]:
+    return [arm.label for arm in experiment.arms["small"]]
+
+
+def runs(levels: Levels, seeds: int = 5, tasks: int = 1) -> dict[str, NDArray[np.float64]]:
+    """Scores that spread by ±0.1 around the level of their arm."""
+    spread = np.linspace(-0.1, 0.1, seeds)[:, None] + np.zeros(tasks)
+    return {
+        label: level + spread * (1 + 0.01 * k) for k, (label, level) in enumerate(levels.items())
+    }
+
+
+def with_levels(experiment: Comparison, changes: Levels, usual: float = 0.0) -> Levels:
+    return dict.fromkeys(arms_of(experiment), usual) | changes
+
+
+SURE, WORSE, UNSURE = Contrast(0.9, 0.01, 0.99), Contrast(0.1, 0.99, 0.01), Contrast(0.6, 0.3, 0.7)
+
+
+def test_comparisons_are_judged_by_their_p_values() -> None:
+    assert judge([SURE, SURE], 3) == HOLDS
+    assert judge([SURE, WORSE], 3) == FAILS
+    assert judge([SURE, UNSURE], 3) == UNDECIDED
+    assert judge([SURE, SURE], 2) == judge([WORSE], 2) == UNDECIDED
+    # One of three is enough to refute a claim, so that each must be three times as sure.
+    assert judge([WORSE, UNSURE, UNSURE], 3) == UNDECIDED
+    assert judge([Contrast(0.0, 1.0, 0.008), UNSURE, UNSURE], 3) == FAILS
+    assert weakest({"a": SURE, "b": UNSURE, "c": Contrast(0.7, 0.1, 0.9)}) == "b"
+
+
+def test_the_error_is_divided_between_the_verdicts_and_the_comparisons() -> None:
+    assert all_shown([0.025, 0.01])
+    assert not all_shown([0.026, 0.01])
+    assert any_shown([0.0125, 0.9])
+    assert not any_shown([0.013, 0.9])
+    assert decide(3, holds=True, fails=True) == FAILS
+    assert decide(2, holds=True, fails=False) == UNDECIDED
+
+
+@pytest.mark.parametrize(("corrected", "wanted"), [(1.0, HOLDS), (-1.0, FAILS), (0.0, UNDECIDED)])
+def test_games(corrected: float, wanted: str) -> None:
+    levels = with_levels(games.EXPERIMENT, {games.CORRECTED: corrected})
+    for other in (-5.0, 5.0):  # The longer target period is shown and not judged.
+        levels["no correction, target period 8000"] = other
+        assert games.verdict(runs(levels, seeds=3, tasks=4)) == wanted
+    assert games.verdict(runs(levels, seeds=2, tasks=4)) == UNDECIDED
+
+
+@pytest.mark.parametrize(("resampled", "wanted"), [(1.0, HOLDS), (-1.0, FAILS), (0.0, UNDECIDED)])
+def test_reweighting(resampled: float, wanted: str) -> None:
+    for raw in (-5.0, 5.0):  # Raw c is shown and not judged.
+        levels = with_levels(
+            reweighting.EXPERIMENT, {reweighting.RESAMPLED: resampled, reweighting.RAW: raw}
+        )
+        assert reweighting.verdict(runs(levels)) == wanted
+
+
+SMALL_DISCOUNT, *_, LARGE_DISCOUNT = ratio_discount.HELPFUL
+
+
+@pytest.mark.parametrize(
+    ("changes", "exception", "wanted"),
+    [
+        ({}, 0.0, HOLDS),
+        ({}, -1.0, HOLDS),
+        ({}, 1.0, FAILS),  # 0.9999 helps too.
+        ({}, 2.0, FAILS),
+        ({SMALL_DISCOUNT: 0.0}, -1.0, UNDECIDED),
+        ({LARGE_DISCOUNT: 0.0}, -1.0, UNDECIDED),
+        ({SMALL_DISCOUNT: -1.0}, -2.0, FAILS),
+        ({LARGE_DISCOUNT: -1.0}, -2.0, FAILS),
+    ],
+)
+def test_ratio_discount(changes: Levels, exception: float, wanted: str) -> None:
+    levels = with_levels(ratio_discount.EXPERIMENT, {ratio_discount.BASELINE: 0.0}, usual=1.0)
+    levels |= changes | {ratio_discount.EXCEPTION: exception}
+    levels["γ̂ = 0.99, η = 0.002"] = -9.0  # The second η is not judged.
+    assert ratio_discount.verdict(runs(levels)) == wanted
+
+
+def test_ratio_discount_needs_a_difference_from_the_exception() -> None:
+    scores = runs(with_levels(ratio_discount.EXPERIMENT, {ratio_discount.BASELINE: 0.0}, usual=1.0))
+    # Better than no correction, but by too little to be shown, and like the others: the claim is open.
+    scores[ratio_discount.EXCEPTION] = np.array([-0.09, -0.03, 1.0, 1.05, 1.1])[:, None]
+    assert ratio_discount.verdict(scores) == UNDECIDED
+
+
+def test_the_discounts_that_are_judged_are_the_papers() -> None:
+    assert [f"γ̂ = {x}, η = 0.02" for x in ("0.9", "0.99", "0.999")] == ratio_discount.HELPFUL
+    assert ratio_discount.EXCEPTION == "γ̂ = 0.9999, η = 0.02"
+
+
+@pytest.mark.parametrize(
+    ("changes", "wanted"),
+    [
+        ({}, HOLDS),
+        ({"auxiliary": 1.0}, UNDECIDED),
+        ({"no correction": 1.0}, UNDECIDED),
+        ({"auxiliary": 2.0}, FAILS),
+        ({"TD-error priority": 2.0}, FAILS),
+        ({"auxiliary, TD-error priority": 2.0}, FAILS),
+    ],
+)
+def test_auxiliary(changes: Levels, wanted: str) -> None:
+    levels = with_levels(auxiliary.EXPERIMENT, {auxiliary.CORRECTED: 1.0} | changes)
+    assert auxiliary.verdict(runs(levels, tasks=4)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("smallest", "largest", "wanted"), [(2, 1, HOLDS), (1, 2, FAILS), (1, 1, UNDECIDED)]
+)
+def test_mean_ratio(smallest: float, largest: float, wanted: str) -> None:
+    for between in (-9.0, 9.0):
+        levels = with_levels(
+            mean_ratio.EXPERIMENT,
+            {mean_ratio.SMALLEST: smallest, mean_ratio.LARGEST: largest},
+            usual=between,
+        )
+        assert mean_ratio.verdict(runs(levels)) == wanted
+    assert (mean_ratio.SMALLEST, mean_ratio.LARGEST) == (SMALL_DISCOUNT, ratio_discount.EXCEPTION)
+
+
+SMALL, LARGE = normalization.SMALL, normalization.LARGE
+
+
+@pytest.mark.parametrize(
+    ("scores", "at_large", "at_small", "wanted"),
+    [
+        ((1.0, -1.0), 4, 0, HOLDS),
+        ((-1.0, 1.0), 4, 0, HOLDS),
+        ((1.0, 1.0), 2, 0, UNDECIDED),  # 4 of 10 against 0 of 10: p = 0.043.
+        ((1.0, 1.0), 4, 4, UNDECIDED),  # They diverge with small weights too.
+        ((0.0, 0.0), 4, 0, UNDECIDED),
+        ((0.0, -1.0), 4, 0, UNDECIDED),
+        ((-1.0, -1.0), 4, 0, FAILS),  # The first half alone.
+        ((1.0, 1.0), 0, 0, FAILS),  # The second half alone.
+    ],
+)
+def test_normalization(
+    scores: tuple[float, float], at_large: int, at_small: int, wanted: str
+) -> None:
+    assert SMALL == ["weight 0.001", "weight 0.01"]
+    assert LARGE == ["weight 0.1", "weight 1"]
+    for other in (-5.0, 5.0):  # Weight 0 and large weights may score what they like.
+        levels = with_levels(normalization.EXPERIMENT, {}, usual=other)
+        levels |= {"no correction": 0.0} | dict(zip(SMALL, scores, strict=True))
+        diverged = {label: (np.arange(5) < at_large).astype(np.float64) for label in LARGE}
+        diverged |= {label: (np.arange(5) < at_small).astype(np.float64) for label in SMALL}
+        diverged["weight 0"] = np.ones(5)
+        assert normalization.verdict(runs(levels), diverged) == wanted
+
+
+def test_a_few_divergences_are_rare_if_half_of_the_runs_should_diverge() -> None:
+    assert normalization.rarely(np.zeros(10)) == 1 / 1024
+    assert normalization.rarely(np.array([1.0] + 9 * [0.0])) == 11 / 1024
+    assert normalization.rarely(np.ones(5)) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("full", "part", "full_plain", "part_plain", "wanted"),
+    [
+        (3.0, 1.0, 1.0, 1.0, HOLDS),
+        (3.0, 1.0, 3.0, 1.0, UNDECIDED),  # Any agent loses as much.
+        (3.0, 1.0, 4.0, 1.0, FAILS),  # The uncorrected agent loses more.
+        (1.0, 3.0, 1.0, 9.0, FAILS),  # The corrected agent gains.
+        (1.0, 1.0, 1.0, 3.0, UNDECIDED),
+    ],
+)
+def test_replay_size(
+    full: float, part: float, full_plain: float, part_plain: float, wanted: str
+) -> None:
+    module = replay_size
+    levels = with_levels(module.EXPERIMENT, {module.FULL: full, module.PART: part}, usual=7.0)
+    levels |= {module.FULL_PLAIN: full_plain, module.PART_PLAIN: part_plain}
+    scores = runs(levels, seeds=6)
+    # The spread of a loss must not be 0.
+    scores[module.PART_PLAIN] = scores[module.PART_PLAIN][::-1]
+    scores[module.PART] = np.roll(scores[module.PART], 1, axis=0)
+    assert module.verdict(scores) == wanted
+
+
+def test_replay_size_has_both_agents_with_both_replays() -> None:
+    arms = {arm.label: arm for arm in replay_size.EXPERIMENT.arms["small"]}
+    assert "window" not in arms[replay_size.FULL_PLAIN].leaves
+    assert arms[replay_size.PART_PLAIN].leaves == arms[replay_size.PART].leaves
+    assert arms[replay_size.FULL_PLAIN].preset == arms[replay_size.PART_PLAIN].preset == "c51"
+
+
+@pytest.mark.parametrize(
+    ("prioritized", "inverse", "score", "wanted"),
+    [
+        (3.0, 1.0, 10.0, HOLDS),
+        (np.inf, 0.5, 12.0, HOLDS),
+        (3.0, 1.9, 9.3, FAILS),  # Surely less, though by little.
+        (2.0, 1.0, 10.0, UNDECIDED),
+        (1.0, 1.0, 10.0, FAILS),  # Prioritized batches are stable.
+        (3.0, 3.0, 10.0, FAILS),  # 1/c is unstable.
+        (3.0, np.inf, 10.0, FAILS),
+        (3.0, 2.0, 10.0, UNDECIDED),
+        (3.0, 1.0, 5.0, FAILS),  # 1/c scores less.
+        (3.0, np.nan, 10.0, UNDECIDED),
+    ],
+)
+def test_weighting(prioritized: float, inverse: float, score: float, wanted: str) -> None:
+    module = weighting
+    scores = runs(with_levels(module.EXPERIMENT, {module.INVERSE: score}, usual=10.0))
+    errors = runs({module.BASELINE: 1.0, module.PRIORITIZED: prioritized, module.INVERSE: inverse})
+    errors = {
+        label: found.ravel() * (1 + 0.02 * k) for k, (label, found) in enumerate(errors.items())
+    }
+    assert module.verdict(scores, errors) == wanted
+
+
+def test_weighting_needs_a_score_that_is_shown_to_be_no_less() -> None:
+    module = weighting
+    errors = {
+        label: found.ravel()
+        for label, found in runs(
+            {module.BASELINE: 1.0, module.PRIORITIZED: 3.0, module.INVERSE: 1.0}
+        ).items()
+    }
+    scores = {
+        label: np.array([5.0, 8, 10, 12, 15])[:, None] for label in arms_of(module.EXPERIMENT)
+    }
+    assert module.verdict(scores, errors) == UNDECIDED
+
+
+@pytest.mark.parametrize(
+    ("means", "wanted"),
+    [((1.0, 1.0), HOLDS), ((1.0, 0.0), UNDECIDED), ((1.0, -1.0), FAILS), ((-1.0, -1.0), FAILS)],
+)
+def test_frames(means: tuple[float, float], wanted: str) -> None:
+    noise = np.array([-0.2, 0.0, 0.25])
+    assert frames.verdict({str(k): mean + noise for k, mean in enumerate(means)}) == wanted
+    assert frames.verdict({str(k): mean + noise[:2] for k, mean in enumerate(means)}) == UNDECIDED
+
+
+def test_a_claim_about_frames_needs_a_correction_to_fail_in_one_of_many_games() -> None:
+    noise = np.array([-1.0, 0.0, 1.0])  # Student: ± 2.48 at 95 %, ± 4.42 at 98.3 %.
+    assert frames.verdict({"a": noise - 3}) == FAILS
+    assert frames.verdict({"a": noise - 3, "b": noise + 9, "c": noise + 9}) == UNDECIDED
+
+
+# What chance does.
+
+Draw = Callable[[np.random.Generator], str]
+
+
+def chance(
+    experiment: Comparison, seeds: int, changes: Levels | None = None
+) -> Callable[[np.random.Generator], dict[str, NDArray[np.float64]]]:
+    """Draws scores of every arm; runs of one seed share the luck of their dataset."""
+    labels, tasks = arms_of(experiment), len(experiment.games["small"])
+    levels = np.array([(changes or {}).get(label, 0.0) for label in labels])[:, None, None]
+    dataset = np.arange(seeds) % DATASETS["small"]
+
+    def draw(rng: np.random.Generator) -> dict[str, NDArray[np.float64]]:
+        luck = rng.normal(size=(seeds, tasks))[dataset]
+        noise = rng.exponential(size=(len(labels), seeds, tasks))  # Scores are skewed.
+        return dict(zip(labels, levels + 0.5 * luck + noise, strict=True))
+
+    return draw
+
+
+def scored(module: Any, changes: Levels | None = None) -> Callable[[int], Draw]:
+    def of_seeds(seeds: int) -> Draw:
+        draw = chance(module.EXPERIMENT, seeds, changes)
+        return lambda rng: str(module.verdict(draw(rng)))
+
+    return of_seeds
+
+
+def normalized(changes: Levels, at_large: float, at_small: float) -> Callable[[int], Draw]:
+    def of_seeds(seeds: int) -> Draw:
+        draw = chance(normalization.EXPERIMENT, seeds, changes)
+
+        def verdict(rng: np.random.Generator) -> str:
+            diverged = {label: (rng.random(seeds) < at_large).astype(np.float64) for label in LARGE}
+            diverged |= {
+                label: (rng.random(seeds) < at_small).astype(np.float64) for label in SMALL
+            }
+            return normalization.verdict(draw(rng), diverged)
+
+        return verdict
+
+    return of_seeds
+
+
+def weighted(prioritized: float, inverse: float, score: float) -> Callable[[int], Draw]:
+    """Errors are lognormal, and `prioritized` and `inverse` times as large as those of uniform batches."""
+
+    def of_seeds(seeds: int) -> Draw:
+        def verdict(rng: np.random.Generator) -> str:
+            sizes = {weighting.BASELINE: 1.0, weighting.PRIORITIZED: prioritized}
+            sizes[weighting.INVERSE] = inverse
+            errors = {label: size * np.exp(rng.normal(size=seeds)) for label, size in sizes.items()}
+            scores = {
+                label: np.exp(0.2 * rng.normal(size=(seeds, 1)))
+                for label in arms_of(weighting.EXPERIMENT)
+            }
+            scores[weighting.INVERSE] *= score
+            return weighting.verdict(scores, errors)
+
+        return verdict
+
+    return of_seeds
+
+
+def framed(means: tuple[float, ...]) -> Callable[[int], Draw]:
+    def of_seeds(seeds: int) -> Draw:
+        return lambda rng: frames.verdict(
+            {str(k): mean + rng.normal(size=seeds) for k, mean in enumerate(means)}
+        )
+
+    return of_seeds
+
+
+def scaled(clipped: float, unclipped: float) -> Callable[[int], Draw]:
+    """Mean ratios around the bound 0."""
+
+    def of_seeds(seeds: int) -> Draw:
+        def verdict(rng: np.random.Generator) -> str:
+            ends = [interval_of(level + rng.normal(size=seeds)) for level in (clipped, unclipped)]
+            return ratio_scale.verdict(ends[0], ends[1], 0.0, seeds)
+
+        return verdict
+
+    return of_seeds
+
+
+def cured(changes: Levels) -> Callable[[int], Draw]:
+    """Through the analysis, since the rule stands there."""
+
+    def of_seeds(seeds: int) -> Draw:
+        experiment = two_cures.EXPERIMENT
+        draw = chance(experiment, seeds, changes)
+        (game,) = experiment.games["small"]
+
+        def verdict(rng: np.random.Generator) -> str:
+            found = {}
+            for label, scores in draw(rng).items():
+                for seed, score in enumerate(scores[:, 0]):
+                    rows: list[Row] = [{"update": 1, "score": float(score)}]
+                    found[game, label, seed] = RunRecord(Path(), CONFIG, "finished", rows)
+            analysis = experiment.analyze(Results(experiment, "small", found, {}))
+            return str(analysis["verdict"])
+
+        return verdict
+
+    return of_seeds
+
+
+CONFIG = make_config("MinAtar/Breakout-v1")
+FAR = 99.0
+HELP = dict.fromkeys(ratio_discount.HELPFUL, FAR)
+NULLS: dict[str, dict[str, Callable[[int], Draw]]] = {
+    "auxiliary": {
+        "no difference": scored(auxiliary),
+        "like one arm": scored(
+            auxiliary, {auxiliary.CORRECTED: FAR, arms_of(auxiliary.EXPERIMENT)[1]: FAR}
+        ),
+    },
+    "frames": {
+        "no difference": framed((0.0,) * 4),
+        "one game": framed((FAR, 0.0, FAR, FAR)),
+    },
+    "games": {"no difference": scored(games)},
+    "mean_ratio": {"no difference": scored(mean_ratio)},
+    "normalization": {
+        "half of the runs diverge": normalized({}, 0.5, 0.5),
+        "no score": normalized({}, 0.99, 0.0),
+        "no divergence": normalized({SMALL[0]: FAR}, 0.5, 0.5),
+    },
+    "ratio_discount": {
+        "no difference": scored(ratio_discount),
+        "one does not help": scored(
+            ratio_discount, {**HELP, SMALL_DISCOUNT: 0.0, ratio_discount.EXCEPTION: -FAR}
+        ),
+        "0.9999 is not apart": scored(
+            ratio_discount, {**HELP, LARGE_DISCOUNT: 2 * FAR, ratio_discount.BASELINE: FAR}
+        ),
+    },
+    "ratio_scale": {"at the bound": scaled(0.0, 0.0), "one at the bound": scaled(FAR, 0.0)},
+    "replay_size": {
+        "no difference": scored(replay_size),
+        "any agent loses": scored(
+            replay_size, {replay_size.FULL: FAR, replay_size.FULL_PLAIN: FAR}
+        ),
+    },
+    "reweighting": {"no difference": scored(reweighting)},
+    "two_cures": {
+        "no difference": cured({}),
+        "one cure": cured({two_cures.SQUARED_FRESH: FAR}),
+    },
+    "weighting": {
+        "all at their limits": weighted(2.0, 2.0, 1.0),
+        "prioritized at its limit": weighted(2.0, 1e-3, 9.0),
+        "1/c at its limit": weighted(1e3, 2.0, 9.0),
+        "score at its limit": weighted(1e3, 1e-3, weighting.MARGIN),
+    },
+}
+
+DRAWS = 600
+
+
+@pytest.mark.parametrize(("name", "null"), [(name, null) for name in NULLS for null in NULLS[name]])
+def test_chance_decides_seldom(name: str, null: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In an experiment's own design, where a condition is at the limit of what a verdict may rest on.
+
+    A wrong verdict has a probability of at most ERROR; 600 draws have a standard error of 0.009.
+    """
+    for part in ("panel", "score_panels", "score_table"):
+        monkeypatch.setattr(Results, part, lambda *_: {})
+    monkeypatch.setattr(Results, "score_panels", lambda _: [])
+    experiment = find_experiments()[name]
+    assert isinstance(experiment, Comparison)
+    draw = NULLS[name][null](experiment.seeds["small"])
+    rng = np.random.default_rng(1)
+    said = [draw(rng) for _ in range(DRAWS)]
+    wrong = sum(verdict != UNDECIDED for verdict in said) / DRAWS
+    assert wrong <= ERROR + 3 * np.sqrt(ERROR * (1 - ERROR) / DRAWS)
+
+
+def test_chance_is_tried_for_every_experiment() -> None:
+    found = {name for name, each in find_experiments().items() if isinstance(each, Comparison)}
+    # `right_size` compares no arms: it asks of every single run whether it is within given limits.
+    assert found == set(NULLS) | {"right_size"}
+
+
+@pytest.mark.parametrize(
+    ("size", "violated", "diverged", "wanted"),
+    [
+        (1.0, 0, False, True),
+        (1.49, 0, False, True),
+        (0.68, 0, False, True),
+        (1.51, 0, False, False),
+        (0.66, 0, False, False),
+        (1.0, 1, False, False),
+        (1.0, 0, True, False),
+        (np.nan, 0, False, False),
+    ],
+)
+def test_right_size_of_a_run(size: float, violated: int, diverged: bool, wanted: bool) -> None:
+    assert right_size.is_right(size, violated, diverged=diverged) == wanted
+
+
+def test_right_size_needs_every_run() -> None:
+    assert right_size.verdict([True] * 20, 5) == HOLDS
+    assert right_size.verdict([True] * 19 + [False], 5) == FAILS
+    assert right_size.verdict([True] * 8, 2) == UNDECIDED
+
+
+def test_right_size_reads_the_end_and_every_evaluation_of_a_run() -> None:
+    rows: list[Row] = [
+        {"update": k, "mean_ratio": 9.0 if k < 3 else 2.0 + k, "exact_mean_ratio": 2.0}
+        for k in range(6)
+    ]
+    for k, state in ((1, "violated"), (2, "holds"), (3, "unordered"), (4, "violated")):
+        rows[k]["invariant"] = state
+    run = RunRecord(Path("run"), make_config("x"), "finished", rows)
+    assert right_size.size_of(run) == 3.0
+    assert right_size.violations(run) == 2
+
+
+@pytest.mark.parametrize("kind", ["noise", "noise, clipped", "constant"])
+def test_a_ratio_without_meaning_does_not_pass_as_frames(kind: str) -> None:
+    """Episodes in which the return so far grows, as in the data; early rows are rows of small return."""
+    rng = np.random.default_rng(0)
+    lengths = rng.geometric(0.05, 400)
+    returns = np.concatenate([np.cumsum(rng.random(length) < 0.1) for length in lengths])
+    said = []
+    for _ in range(200):
+        differences = []
+        for _ in range(5):
+            output = np.ones(len(returns))
+            if kind != "constant":
+                output = rng.normal(size=len(returns))
+            if kind == "noise, clipped":
+                output = np.maximum(output, 0.0)
+            high, low = frames.extremes(output, rng)
+            differences.append(returns[high].mean() - returns[low].mean())
+        said.append(frames.verdict({"game": np.array(differences)}))
+    assert sum(verdict != UNDECIDED for verdict in said) / 200 <= ERROR + 3 * 0.0154
+
+
+def test_extremes_are_the_highest_and_the_lowest() -> None:
+    output = np.random.default_rng(0).permutation(200).astype(np.float64) - 100
+    high, low = frames.extremes(output, np.random.default_rng(0))
+    assert output[high].tolist() == list(range(99, 49, -1))
+    assert output[low].tolist() == list(range(-100, -50))
+
+
+def test_intervals_of_frames_draw_whole_episodes() -> None:
+    """Ten states of an episode count as one draw: the interval is √10 times as wide as that of single states."""
+    rng = np.random.default_rng(0)
+    values = np.repeat(rng.normal(size=(2, 30)), 10, axis=1)
+    together = np.repeat(np.arange(30), 10)
+    apart = np.arange(300)
+    widths = []
+    for episodes in (together, apart):
+        found = frames.difference_by_episodes(
+            values[0], values[1], episodes, 1000 + episodes, np.random.default_rng(1)
+        )
+        assert found.value == pytest.approx(values[0].mean() - values[1].mean())
+        assert found.low < found.value < found.high
+        widths.append(found.high - found.low)
+    assert widths[0] / widths[1] == pytest.approx(np.sqrt(10), rel=0.15)
