@@ -17,6 +17,7 @@ from covshift.learners.deep import (
     Batches,
     Diverged,
     UpdateReport,
+    end_batch,
     make_priority,
     ratio_batch,
     stack_key,
@@ -32,6 +33,8 @@ VARIANTS: list[dict[str, Any]] = [
     {"preset": "c51-corrected", "initial_rule": "source", "rho_clip": 1.5},
     {"preset": "c51-corrected", "priority": "ratio-rho", "ratio_gradient": "head"},
     {"preset": "c51-auxiliary", "correction": "reweight", "ratio_loss_weight": 0.5},
+    {"preset": "c51-auxiliary", "correction": "reweight-mean", "ratio_loss_weight": 0.5},
+    {"preset": "c51-matched", "semantics": "restart"},
 ]
 
 
@@ -53,7 +56,14 @@ def batches_of(config: TrainConfig, store: Store, update: int) -> Batches:
     if not config.ratio.learn_ratio:
         return Batches(values, None, weights)
     ids = rng.choice(np.flatnonzero(store.is_state), 32)
-    return Batches(values, ratio_batch(store, ids, config.ratio), weights)
+    ratios = ratio_batch(store, ids, config.ratio)
+    if config.ratio.mass_closure:
+        # With restarts no state ends an episode.
+        size = 0 if config.ratio.semantics == "restart" else 32
+        ends = rng.choice(np.flatnonzero(store.is_end), size)
+        share = float(store.is_end.sum() / store.is_state.sum())
+        ratios = ratios._replace(ends=end_batch(store, ends, share, store.initial_share()))
+    return Batches(values, ratios, weights)
 
 
 def assert_close(a: AgentLearner, b: AgentLearner, tolerance: float) -> None:
@@ -114,9 +124,10 @@ def test_agents_of_a_stack_may_differ_by_factors(preset: str, store: Store) -> N
         assert_close(one, other, 2e-6)
 
 
-def test_who_is_beside_an_agent_does_not_matter(store: Store) -> None:
+@pytest.mark.parametrize("preset", ["c51-dual", "c51-matched"])
+def test_who_is_beside_an_agent_does_not_matter(preset: str, store: Store) -> None:
     """Bit by bit, so that a stack that lost agents continues as it would have."""
-    configs = [make_config(ENV, "c51-dual", "smoke", seed=seed) for seed in range(5)]
+    configs = [make_config(ENV, preset, "smoke", seed=seed) for seed in range(5)]
     configs[0] = configs[0].replace_leaves(ratio_discount=0.5)
     all_five = [learner_of(config, store) for config in configs]
     last_two = [learner_of(config, store) for config in configs[3:]]

@@ -85,7 +85,7 @@ class AgentStack:
         self._parameters = [list(learner.network.parameters()) for learner in self.learners]
         self._optimizers = self._shared_optimizers()
         self._factors = self._differing_factors()
-        self._program: Callable[..., Any] | None = None
+        self._programs: dict[Hashable, Callable[..., Any]] = {}
 
     def update(self, batches: Sequence[Batches]) -> list[UpdateReport | Diverged]:
         """One update of every agent, each from its own batches.
@@ -97,10 +97,11 @@ class AgentStack:
         stacked = [torch.stack(means) for means in zip(*running, strict=True)]
         leaves = _stack_leaves([_with_float_weights(batch) for batch in batches])
         arguments = (self._online, self._target, self._factors, stacked, leaves)
+        shapes = tuple(leaf.shape for leaf in leaves)
         with torch.no_grad():
-            if self._program is None:
-                self._program = self._record(batches[0], arguments)
-            gradients, found, stacked = self._program(*arguments)
+            if shapes not in self._programs:
+                self._programs[shapes] = self._record(batches[0], arguments)
+            gradients, found, stacked = self._programs[shapes](*arguments)
         results = self._checked(found)
         self._step(gradients, results)
         for k, (learner, result) in enumerate(zip(self.learners, results, strict=True)):
@@ -224,11 +225,14 @@ def _shared(networks: Sequence[nn.Module]) -> dict[str, Tensor]:
 
 def _running_means(learner: AgentLearner) -> list[Tensor]:
     """What an update changes besides the networks and the optimizer."""
-    return [learner.ratio_loss.mean_weight]
+    closure = [] if learner.closure is None else [learner.closure.means]
+    return [learner.ratio_loss.mean_weight, *closure]
 
 
 def _set_running_means(learner: AgentLearner, means: Sequence[Tensor]) -> None:
-    (learner.ratio_loss.mean_weight,) = means
+    learner.ratio_loss.mean_weight = means[0]
+    if learner.closure is not None:
+        learner.closure.means = means[1]
 
 
 def _set_factors(learner: AgentLearner, factors: dict[str, Any]) -> None:
@@ -239,6 +243,8 @@ def _set_factors(learner: AgentLearner, factors: dict[str, Any]) -> None:
         assert network.ratio_head is not None
         network.ratio_head.link = link
     learner.ratio_loss = RatioLoss(options, link)
+    if learner.closure is not None:
+        learner.closure.ratio_discount = options.ratio_discount
 
 
 def _with_float_weights(batch: Batches) -> Batches:
