@@ -11,11 +11,14 @@ from covshift.learners.deep.batches import (
 )
 from covshift.learners.deep.priorities import Priority, UpdateReport, make_priority
 from covshift.learners.deep.ratio import RatioLearner, RatioLoss
+from covshift.learners.deep.stack import AgentStack, Batches, stack_key
 from covshift.learners.deep.state import LearnerState
 
 __all__ = [
     "REPORTED_MEANS",
     "AgentLearner",
+    "AgentStack",
+    "Batches",
     "Diverged",
     "LearnerState",
     "Priority",
@@ -28,5 +31,6 @@ __all__ = [
     "make_priority",
     "ratio_batch",
     "ring_batch",
+    "stack_key",
     "value_batch",
 ]
