@@ -83,12 +83,12 @@ def law_of_ratio(path: Path, store: Store, rows: NDArray[np.int64]) -> Law:
 
 def normalized(weights: Law) -> Law:
     """Weights over their sum."""
-    return weights / weights.sum()
+    return np.asarray(weights / weights.sum())
 
 
 def tempered(law: Law, tau: float) -> Law:
     """The law in proportion to pᵗ."""
-    return normalized(law**tau)
+    return normalized(np.power(law, tau))
 
 
 def mixed(law: Law, share: float) -> Law:

@@ -43,6 +43,17 @@ def test_train_evaluate_watch_and_list(tmp_path: Path, capsys: pytest.CaptureFix
     assert "is finished after 20 updates" in capsys.readouterr().err
 
 
+def test_values_at_the_end_of_their_support_are_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of two atoms both are outermost."""
+    main(train(tmp_path, "--num-updates", "2", "--num-atoms", "2"))
+    warning = "100 % of the probability is on the outermost atoms"
+    assert f"covshift: warning: {warning}" in capsys.readouterr().err
+    main(["report", str(tmp_path / "run"), "--out", str(tmp_path / "page.html")])
+    assert warning in (tmp_path / "page.html").read_text()
+
+
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("scale", SCALES)
 def test_defaults_are_those_of_the_preset_and_scale(preset: str, scale: str) -> None:

@@ -49,6 +49,18 @@ def test_the_papers_values() -> None:
     auxiliary = make_config("ALE/Pong-v5", "c51-auxiliary", "paper")
     assert auxiliary.ratio.learn_ratio
     assert auxiliary.replay.priority == "uniform"
+    for preset in ("c51-auxiliary", "c51-auxiliary-td-priority"):  # Figure 3's caption.
+        ratio = make_config("ALE/Pong-v5", preset, "paper").ratio
+        assert (ratio.ratio_loss_weight, ratio.ratio_discount) == (0.002, 0.999)
+
+
+def test_the_values_of_c51() -> None:
+    """Bellemare, Dabney & Munos (2017): 51 atoms on [-10, 10], Adam with 0.00025 and 0.01/32, γ = 0.99."""
+    c51 = make_config("ALE/Pong-v5", "c51", "paper")
+    assert (c51.value.num_atoms, c51.value.value_bound, c51.value.discount) == (51, 10.0, 0.99)
+    assert (c51.value.value_steps, c51.value.reward_clip) == (1, 1.0)
+    fit = c51.optimization
+    assert (fit.learning_rate, fit.adam_epsilon) == (0.00025, 0.0003125)
 
 
 @pytest.mark.parametrize(

@@ -154,6 +154,35 @@ def test_importance_sampling_by_hand() -> None:
     assert ESTIMATORS["behavior"].estimate(by_hand(), estimand) == pytest.approx(behavior)
 
 
+@pytest.mark.filterwarnings("ignore:1 of 2 trajectories")
+def test_a_truncated_episode_leaves_the_weighted_means_and_a_terminated_one_stays() -> None:
+    """Two records, one of which has one step only: ρ is 1.6 for action 1. At t = 1 the other earns 5."""
+    for terminated, weights in ((False, 2.56), (True, 2.56 + 1.6)):
+        short = Trajectory([0] if terminated else [0, 0], [1], [3.0], terminated, [0.5])
+        whole = Trajectory([0, 0], [1, 1], [1.0, 5.0], True, [0.5, 0.5])
+        experience = Experience.of(from_trajectories([short, whole]), np.array([[0.2, 0.8]]))
+        found = ESTIMATORS["wpdis"].estimate(experience, Estimand("discounted", 0.5))
+        assert found == pytest.approx((3 + 1) / 2 + 0.5 * 2.56 * 5 / weights)
+
+
+def test_the_ridge_of_dualdice_is_in_both_of_its_equations() -> None:
+    """By inverses: β = (G + r)⁻¹Fᵀ (F (G + r)⁻¹ Fᵀ + r)⁻¹ b, over one-hot pairs of state and action."""
+    problem, discount, ridge = CONTINUING, 0.9, 0.1
+    states, actions = problem.mdp.r.shape
+    pairs = states * actions
+    d = (problem.d_mu[:, None] * problem.mu).ravel()
+    p = problem.mdp.dense_kernel().reshape(pairs, states)
+    onward = (p[:, :, None] * problem.pi[None]).reshape(pairs, pairs)
+    gram = np.diag(d)
+    flow = gram - discount * (d[:, None] * onward).T
+    start = (problem.d_mu[:, None] * problem.pi).ravel()
+    onto = np.linalg.inv(gram + ridge * np.eye(pairs)) @ flow.T
+    beta = onto @ np.linalg.inv(flow @ onto + ridge * np.eye(pairs)) @ start
+    estimand = Estimand("discounted", discount, ridge=ridge)
+    found = ESTIMATORS["dualdice"].estimate(population(problem, np.eye(states)), estimand)
+    assert found == pytest.approx(float((d * problem.mdp.r.ravel()) @ beta))
+
+
 @pytest.mark.filterwarnings("ignore:. of . trajectories")
 def test_trajectories_that_begin_within_an_episode_do_not_count() -> None:
     """Trajectories from d₀ earn 1 per step, those that begin elsewhere 100."""

@@ -101,6 +101,26 @@ def test_arms_are_the_papers() -> None:
     ]
 
 
+def test_seeds_are_the_papers_and_those_that_were_fixed_before_the_runs() -> None:
+    paper = {alias: comparison(alias).seeds["paper"] for alias in ALIASES}
+    # Figure 5 shows one run; a verdict needs three.
+    assert paper == dict.fromkeys(ALIASES, 3) | dict.fromkeys(
+        ("figure-1-left", "figure-1-right", "figure-4", "figure-6"), 5
+    )
+    small = {name: comparison(name).seeds["small"] for name in {*ALIASES.values(), *OURS}}
+    ten = {name for name, seeds in small.items() if seeds == 10}
+    assert ten >= {"ratio_discount", "games", "mean_ratio"}
+    five = {name for name, seeds in small.items() if seeds == 5}
+    assert five >= {
+        "normalization",
+        "auxiliary",
+        "frames",
+        "replay_size",
+        "reweighting",
+        "weighting",
+    }
+
+
 @pytest.mark.parametrize("scale", SCALES)
 def test_a_seed_has_a_dataset_of_its_own(scale: str) -> None:
     for name in {*ALIASES.values(), *OURS}:
@@ -300,6 +320,24 @@ def test_a_run_is_measured_against_the_data_that_it_learned_from() -> None:
     assert [row["state"] for row in results.invariants()] == ["holds", "violated"]
     assert results.possible_means(game, label)[1] == pytest.approx(1 + 99 * 0.125)
     assert results.score_panel(game, [label])["lines"] == [{"label": "random policy", "y": 2.0}]
+
+
+def test_the_support_is_that_of_the_game_and_saturated_runs_are_counted() -> None:
+    experiment = comparison("figure-2")
+    configs = experiment.configs("small", 1)
+    bounds = {(game, config.value.value_bound) for (game, _, _), config in configs.items()}
+    games = experiment.games["small"]
+    assert bounds == {(game, 40.0 if "SpaceInvaders" in game else 10.0) for game in games}
+    runs = {}
+    for k, (key, config) in enumerate(configs.items()):
+        rows: list[Row] = [{"update": 1, "edge_share": 0.9}, {"update": 2, "edge_share": 0.04}]
+        if key[0] == games[0] and k % 3:
+            rows = rows[::-1]  # The newest evaluation counts.
+        runs[key] = RunRecord(Path(), config, "finished", rows)
+    said = Results(experiment, "small", runs, {}).saturated()
+    assert said.endswith(f"in 2 of 3 runs in {games[0]}.")
+    calm = {key: run for key, run in runs.items() if key[0] != games[0]}
+    assert Results(experiment, "small", calm, {}).saturated() == ""
 
 
 SURE, WORSE, UNSURE = Estimate(0.9, 0.6, 1.0), Estimate(0.1, 0.0, 0.4), Estimate(0.6, 0.3, 0.9)

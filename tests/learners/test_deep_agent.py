@@ -336,3 +336,40 @@ def test_divergence_changes_nothing(toy_store: Store) -> None:
     assert learner.num_updates == 0
     for name, value in learner.network.state_dict().items():
         torch.testing.assert_close(value, state[name])
+
+
+def test_negative_ratios_of_any_size_are_a_divergence(toy_store: Store) -> None:
+    config = make_config("x", "c51-corrected", "smoke", divergence_bound=100.0)
+    learner = plain_learner(config)
+    values, ratios, _, _ = batches(toy_store, config)
+    assert learner.network.ratio_head is not None
+    last = cast(nn.Linear, learner.network.ratio_head.layers[-1])
+    with torch.no_grad():
+        last.weight.zero_()
+        last.bias.fill_(-99.0)
+    learner.update(values, ratios)
+    with torch.no_grad():
+        last.bias.fill_(-101.0)
+    with pytest.raises(Diverged, match="101"):
+        learner.update(values, ratios)
+
+
+def test_the_policy_of_priorities_is_that_of_the_target_network(toy_store: Store) -> None:
+    """The networks are greedy for the two actions that the batch has most often, each for one."""
+    config = make_config("x", "c51-corrected", "smoke", priority="ratio-rho")
+    learner = learner_of(config)
+    values, ratios, _, _ = batches(toy_store, config)
+    of_online, of_target = np.argsort(np.bincount(values.a_tm1, minlength=4))[-2:]
+    with torch.no_grad():
+        for network, greedy in ((learner.network, of_online), (learner.target, of_target)):
+            last = [m for m in network.value_head.modules() if isinstance(m, nn.Linear)][-1]
+            last.weight.zero_()
+            last.bias.zero_()
+            last.bias.view(4, -1)[greedy, -1] = 9.0
+    c = np.array([max(0.0, c_of(learner.network, s).item()) for s in values.s_tm1])
+    rho = np.where(values.a_tm1 == of_target, 0.925, 0.025) / values.mu_tm1
+    report = learner.update(values, ratios)
+    assert report.priority is not None
+    np.testing.assert_allclose(report.priority, c * rho, rtol=1e-4)
+    assert (c[values.a_tm1 == of_online] > 0).any()
+    assert (c[values.a_tm1 == of_target] > 0).any()

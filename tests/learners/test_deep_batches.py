@@ -122,3 +122,40 @@ def test_the_second_reading_trains_no_initial_state(toy_store: Store) -> None:
 def test_terminal_rows_have_no_target(toy_store: Store) -> None:
     rows = np.flatnonzero(toy_store.columns["terminated"])
     assert not ratio_batch(toy_store, rows, RatioOptions()).is_trained_t.any()
+
+
+@pytest.mark.parametrize("steps", [2, 3])
+def test_windows_of_several_steps_under_restart_and_under_the_source_rule(
+    toy_store: Store, steps: int
+) -> None:
+    """Restart steps over ends and needs n predecessors; the source rule stops at a start and leaves only starts out."""
+    column, ids = toy_store.columns, np.flatnonzero(toy_store.is_state)
+    restart = ratio_batch(toy_store, ids, RatioOptions(semantics="restart", ratio_steps=steps))
+    source = ratio_batch(toy_store, ids, RatioOptions(initial_rule="source", ratio_steps=steps))
+    seen = set()
+    for k, row in enumerate(ids):
+        walk = [int(row)]
+        while len(walk) <= steps:  # The rows that were acted in, in reverse.
+            at = walk[-1]
+            if not column["is_initial"][at]:
+                walk.append(at - 1)
+            elif at > 0 and column["terminated"][at - 1]:
+                walk.append(at - 2)
+            else:
+                break
+        known = len(walk) > steps
+        seen.add((known, len(walk) > 1))
+        walk = walk[:0:-1]
+        assert restart.is_trained_t[k] == known
+        if known:
+            np.testing.assert_array_equal(restart.s_window[:, k], toy_store.states(np.array(walk)))
+            np.testing.assert_array_equal(restart.a_window[:, k], column["action"][walk])
+            assert not restart.is_initial_window[:, k].any()
+        # Back to the start of the episode at most; step j of n is none where it would go beyond.
+        age = int(row) - int(np.flatnonzero(column["is_initial"][: row + 1])[-1])
+        assert source.is_trained_t[k] == (age > 0)
+        first = int(row) - min(age, steps)
+        np.testing.assert_array_equal(source.s_window[0, k], toy_store.states(np.array([first]))[0])
+        assert source.is_initial_window[:, k].tolist() == [age < steps - j for j in range(steps)]
+        assert source.is_source_initial[k] == bool(column["is_initial"][first])
+    assert (False, True) in seen  # A state with one predecessor, but not with all.

@@ -269,3 +269,16 @@ def test_a_ratio_head_learns_the_exact_ratio(
     d = meant.d_mu / meant.d_mu.sum()
     error = np.sqrt((d * (averaged - exact) ** 2).sum() / (d * exact**2).sum())
     assert error < 0.1, f"{error:.3f}: {averaged.round(2)} for {exact.round(2)}"
+
+
+def test_inverse_weights_are_divided_by_their_running_mean() -> None:
+    """The second batch moves the mean by 1 %: dividing by its own mean would hide that its ratios are small."""
+    loss = RatioLoss(RatioOptions(ratio_discount=0.9, ratio_weighting="inverse"))
+    target = torch.zeros(3)
+    loss.terms(torch.tensor([1.0, 1.0, 1.0]), target, batch_of())
+    found = loss.terms(torch.tensor([0.5, 0.5, 0.5]), target, batch_of())
+    # 1/c is 1, then 2: the mean is 1 + 0.01 · (2 - 1), and the squared error ½ · 0.25 or 0.25.
+    plain = RatioLoss(RatioOptions(ratio_discount=0.9)).terms(
+        torch.tensor([0.5, 0.5, 0.5]), target, batch_of()
+    )
+    assert float(found.squared_error / plain.squared_error) == pytest.approx(2 / 1.01)

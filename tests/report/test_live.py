@@ -33,6 +33,17 @@ def test_a_terminal_shows_the_newest_numbers_with_their_meaning() -> None:
     assert "mean over the last evaluation's episodes" in shown
 
 
+def test_a_terminal_warns_of_values_at_the_end_of_their_support() -> None:
+    for share, warned in ((0.2, True), (0.04, False)):
+        text = io.StringIO()
+        console = Console(file=text, force_terminal=True, width=160)
+        with TrainingView(console, "my run", 0, 100) as view:
+            view.tick(50, {"update": 50, "edge_share": share})
+        shown = text.getvalue()
+        assert f"{share:.1%}" in shown
+        assert ("warning: 20 % of the probability is on the outermost atoms" in shown) == warned
+
+
 def test_a_sweep_prints_each_run_once_when_it_ends(
     new_run: Callable[..., RunFolder], tmp_path: Path
 ) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from covshift.config.environment import EnvOptions
 from covshift.config.presets import make_config
@@ -316,3 +317,70 @@ def test_a_run_killed_before_its_first_checkpoint_starts_again(tmp_path: Path, d
     (half.path / "provenance.json").write_text("{}")
     create_run(half, config_of(), data, RUNTIME)
     assert half.config() == config_of()
+
+
+@pytest.mark.parametrize(
+    ("spike", "wanted"), [(None, 2 / 51), (0, 1.0), (50, 1.0), (25, 0.0), (1, 0.0)]
+)
+def test_evaluations_measure_the_probability_on_the_outermost_atoms(
+    tmp_path: Path, data: str, spike: int | None, wanted: float
+) -> None:
+    trainer = start_or_resume(
+        RunFolder(tmp_path / "run"), config_of("c51"), data, RUNTIME, lambda _: None
+    )
+    network = trainer.learner.network
+    with torch.no_grad():
+        last = [part for part in network.value_head.modules() if isinstance(part, nn.Linear)][-1]
+        last.weight.zero_()
+        last.bias.zero_()
+        # Greedy is the action of the highest value: the others put their mass in the middle, or at the low end.
+        bias = last.bias.view(-1, 51)
+        if spike is not None:
+            bias[0, spike] = 40.0
+            bias[1:, 0 if spike > 1 else spike] = 40.0
+    row = trainer.evaluator.evaluate({})
+    trainer.close()
+    assert row["edge_share"] == pytest.approx(wanted, abs=1e-4)
+
+
+def test_the_ratio_of_each_episode_starts_anew(tmp_path: Path, data: str) -> None:
+    """With c = 1 everywhere the sum of an episode is its length, in the second episode of a stream too."""
+    trainer = start_or_resume(
+        RunFolder(tmp_path / "run"), config_of(), data, RUNTIME, lambda _: None
+    )
+    learner = trainer.learner
+    assert learner.network.ratio_head is not None
+    with torch.no_grad():
+        for weight in learner.network.ratio_head.parameters():
+            weight.zero_()
+        last = [m for m in learner.network.ratio_head.modules() if isinstance(m, nn.Linear)][-1]
+        last.bias.fill_(1.0)
+    policy = evaluation.AgentPolicy(learner.network, learner.support, 1.0)
+    episodes = roll_out(policy, ENV, trainer.config.environment, 40, np.random.default_rng(0))
+    trainer.close()
+    assert len(episodes) == 40 > evaluation._MOST_STREAMS
+    assert [episode.ratio_sum for episode in episodes] == [
+        pytest.approx(episode.length) for episode in episodes
+    ]
+
+
+def test_both_samplers_have_streams_of_their_own(tmp_path: Path) -> None:
+    """In an endless problem every row is a state and a transition, so that equal streams would draw equal rows."""
+    env = "MinAtar/Breakout-v1"
+    config = make_config(env, "c51-auxiliary", "smoke", transitions=500, window=500)
+    place = collect(
+        Request(env, 500, options=config.environment), tmp_path / "d", progress=lambda _: None
+    )
+    trainer = start_or_resume(
+        RunFolder(tmp_path / "run"), config, str(place), RUNTIME, lambda _: None
+    )
+    store = trainer.replay.source.store
+    rows = [(draw.ids, draw.state_ids) for draw in (trainer.replay.draw(k) for k in range(1, 40))]
+    trainer.close()
+    ids, states = (np.concatenate(part) for part in zip(*rows, strict=True))
+    # As shares of the data, since terminal rows make the two counts differ a little.
+    of_ids, of_states = (
+        np.cumsum(mask)[part] / mask.sum()
+        for mask, part in ((store.is_transition, ids), (store.is_state, states))
+    )
+    assert abs(np.corrcoef(of_ids, of_states)[0, 1]) < 4 / np.sqrt(len(ids))

@@ -258,6 +258,7 @@ def _train(trainer: Trainer, runtime: RuntimeOptions) -> None:
     from rich.console import Console
 
     from covshift.learners.deep import Diverged
+    from covshift.records import support_warning
     from covshift.report.live import TrainingView
     from covshift.runs.training import run_to_end
 
@@ -270,4 +271,7 @@ def _train(trainer: Trainer, runtime: RuntimeOptions) -> None:
     except Diverged as error:
         print(f"covshift: {path} diverged: {error}; its last checkpoint is kept", file=sys.stderr)
         sys.exit(1)
+    warning = support_warning(trainer.folder.metrics())
+    if warning:
+        print(f"covshift: warning: {warning}", file=sys.stderr)
     print(f"The run: {path} (covshift evaluate {path}; covshift watch {path} --out {path}.gif)")

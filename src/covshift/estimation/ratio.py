@@ -64,7 +64,8 @@ class RatioEstimate:
     def mean_over(self, data: Data) -> float:
         """Mean ĉ over the states of other data.
 
-        Over rollouts of π it is E_π[ĉ], which should be at least E_μ[ĉ] (B3, π visits states of larger ratio).
+        Over rollouts of π it is E_π[ĉ], which should be at least E_μ[ĉ] in a continuing problem, with restarts, or at γ̂ = 1 (B3);
+        where visits are counted with γ̂ < 1 that order is usual, but an exact ratio can break it.
         """
         logs = as_logs(data)
         total = sum(float(self.ratio(logs.states(rows)).sum()) for rows in logs.blocks())

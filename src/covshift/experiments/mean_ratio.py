@@ -22,8 +22,9 @@ EXPERIMENT = Comparison(
     title="The mean ratio under the learned policy",
     claim="The mean predicted ratio in the agent's own episodes is smaller with γ̂ = 0.9999 than with γ̂ = 0.9.",
     paper=(
-        "The average predicted ratio in evaluation episodes decreases towards 0 as γ̂ grows. Where E_μ[c] = 1 and μ covers "
-        "what π does, the true E_π[c] is at least 1 (B3), so that a mean near 0 is an underestimate."
+        "The average predicted ratio in evaluation episodes decreases towards 0 as γ̂ grows. In a continuing problem, and "
+        "with restarts, the exact E_π[c] is at least E_μ[c] = 1 if μ covers what π does (B3), so that a mean near 0 is an "
+        "underestimate. Where visits are counted with γ̂ < 1, as here, that order is usual but can fail."
     ),
     games=ONE_GAME,
     arms={"paper": ARMS, "small": ARMS, "smoke": ARMS},

@@ -7,6 +7,7 @@ from covshift.records.metrics import (
     invariant,
     possible_means,
     read_metrics,
+    support_warning,
 )
 from covshift.records.run_folder import Provenance, RunFolder, Status, find_runs
 
@@ -21,4 +22,5 @@ __all__ = [
     "invariant",
     "possible_means",
     "read_metrics",
+    "support_warning",
 ]

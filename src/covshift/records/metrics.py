@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import final
 
@@ -27,6 +28,7 @@ COLUMNS = {
     "score": "mean score of the evaluation's episodes, rewards not clipped, ε = evaluation_epsilon",
     "score_deviation": "standard deviation of these scores over episodes",
     "episode_length": "mean length of these episodes, in agent steps",
+    "edge_share": "mean probability that the value's distribution has on its two outermost atoms, for the greedy action in states of the data",
     "mean_ratio_pi": "E_π[c], mean of max(c, 0) over states that π itself visits, ε = target_epsilon",
     "ratio_gain": "E_π[c]/E_μ[c]",
     "exact_mean_ratio": "E_μ[c] by episodes of π from starts and from states of μ, without the learned ratio; empty where it cannot be known",
@@ -34,6 +36,9 @@ COLUMNS = {
     "invariant": "holds | violated | unordered: see `covshift.records.invariant`; empty where there is no evaluation or no ratio",
 }
 """Columns and their meanings; a missing value is an empty field."""
+
+EDGE_LIMIT = 0.05
+"""Largest `edge_share` without a warning: beyond it the ends of the support bound what the agent can learn."""
 
 _ORDER_TOLERANCE = 0.05
 """Share by which E_π[c] may fall below E_μ[c] before that is marked: a few episodes are noisy."""
@@ -83,6 +88,24 @@ def invariant(
         return "holds"
     must = is_of_mu and (restart or options.ratio_discount == 1.0)
     return "violated" if must else "unordered"
+
+
+def support_warning(rows: Iterable[Row]) -> str:
+    """A warning if the newest evaluation has values at the ends of the support; otherwise nothing.
+
+    Example:
+        >>> support_warning([{"update": 1, "edge_share": 0.01}, {"update": 2, "edge_share": 0.31}])
+        '31 % of the probability is on the outermost atoms: values reach the end of the support; raise --value-bound'
+        >>> support_warning([{"update": 1, "edge_share": 0.31}, {"update": 2, "edge_share": 0.01}])
+        ''
+    """
+    shares = [float(row["edge_share"]) for row in rows if "edge_share" in row]
+    if not shares or shares[-1] <= EDGE_LIMIT:
+        return ""
+    return (
+        f"{100 * shares[-1]:.0f} % of the probability is on the outermost atoms: values reach the end of the support; "
+        "raise --value-bound"
+    )
 
 
 @final

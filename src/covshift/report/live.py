@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from covshift.progress import new_bar, say_time_left
-from covshift.records import Row, RunFolder
+from covshift.records import Row, RunFolder, support_warning
 
 _SHOWN = {
     "score": ("score", "{:,.2f}", "mean over the last evaluation's episodes"),
@@ -26,6 +26,7 @@ _SHOWN = {
         "largest relative error against these episodes",
     ),
     "effective_share": ("effective share", "{:.1%}", "ESS/N of the data when drawn by c"),
+    "edge_share": ("at the edges", "{:.1%}", "probability on the outermost atoms of the value"),
     "value_loss": ("value loss", "{:.4f}", "cross-entropy"),
     "ratio_loss": ("ratio loss", "{:.4f}", "squared error"),
     "invariant": ("invariant", "{}", "E_μ[c] within its bounds, E_π[c] ≥ E_μ[c]"),
@@ -92,7 +93,9 @@ class TrainingView:
         for name, (label, text, meaning) in _SHOWN.items():
             if name in self._newest:
                 table.add_row(label, text.format(self._newest[name]), Text(meaning, style="dim"))
-        return Group(Text(self._label, style="bold"), table, self._bar)
+        warning = support_warning([self._newest])
+        lines = [Text(f"warning: {warning}", style="yellow")] if warning else []
+        return Group(Text(self._label, style="bold"), table, *lines, self._bar)
 
 
 @final

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from covshift.config.training import TrainConfig
-from covshift.records import Row, RunFolder
+from covshift.records import Row, RunFolder, support_warning
 from covshift.report.charts import say
 from covshift.report.statistics import Curve, curve_band
 
@@ -121,5 +121,5 @@ def _line(run: RunFolder, config: TrainConfig, rows: list[Row], label: str) -> d
         "status": str(status["status"]),
         "updates": f"{status['update']:,} of {config.optimization.num_updates:,}",
         "score": say(scores[-1]) if scores else "",
-        "reason": str(status.get("reason", "")),
+        "reason": str(status.get("reason", "")) or support_warning(rows),
     }

@@ -11,11 +11,14 @@ from torch import Tensor
 from covshift.config.training import UPDATE_STEPS, TrainConfig
 from covshift.learners.deep import REPORTED_MEANS, AgentLearner, Diverged
 from covshift.records import Row, invariant
-from covshift.rules import LinkOverflowError
+from covshift.rules import LinkOverflowError, chosen, expected_value
 from covshift.runs.calibration import calibrate
 from covshift.runs.data_sources import DataSource
 from covshift.runs.evaluation import AgentPolicy, EpisodeResult, roll_out
 from covshift.runs.seeds import named_generator
+
+_EDGE_STATES = 256
+"""States whose value distributions an evaluation looks at."""
 
 
 @final
@@ -95,6 +98,7 @@ class Evaluator:
             "score": float(scores.mean()),
             "score_deviation": float(scores.std()),
             "episode_length": float(np.mean([episode.length for episode in scored])),
+            "edge_share": self._edge_share(),
         }
         ratio = self.config.ratio
         if ratio.learn_ratio:
@@ -109,6 +113,17 @@ class Evaluator:
                 columns["invariant"] = invariant(mean_mu, mean_pi, ratio, share)
             columns |= self._calibrate(pi)
         return columns
+
+    @torch.no_grad()
+    def _edge_share(self) -> float:
+        """The mean probability of the two outermost atoms, for the greedy action in states drawn from the data."""
+        learner, store = self.learner, self.source.store
+        rng = named_generator(self.config.seed, "edges", learner.num_updates)
+        rows = rng.choice(np.flatnonzero(store.is_state), _EDGE_STATES)
+        states = torch.from_numpy(store.states(rows)).to(learner.device)
+        p = torch.softmax(learner.network.value_head(learner.network.torso(states)), dim=-1)
+        greedy = chosen(p, expected_value(p, learner.support).argmax(dim=-1))
+        return float(greedy[:, [0, -1]].sum(dim=-1).mean())
 
     def _calibrate(self, pi: AgentPolicy) -> Row:
         """Columns about the ratio's calibration; none where episodes cannot tell what the ratio should be."""

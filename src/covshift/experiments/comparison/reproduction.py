@@ -89,10 +89,12 @@ def _figure(results: Results, command: str) -> dict[str, Any]:
         f"data of {game}, data seed {data_seed}": sha256(data.path / CHECKSUMS)
         for (game, data_seed), data in results.data.items()
     }
+    analysis = experiment.analyze(results)
     return {
         "galleries": [],
         "histograms": [],
-        **experiment.analyze(results),
+        **analysis,
+        "found": analysis["found"] + results.saturated(),
         "name": experiment.name,
         "alias": ", ".join(experiment.aliases) or None,
         "title": experiment.title,

@@ -217,6 +217,23 @@ class Results:
                 )
         return {"columns": columns, "rows": rows}
 
+    def saturated(self) -> str:
+        """A sentence about runs whose values reach the end of their support, by game; nothing if there is none."""
+        from covshift.records import support_warning
+
+        counts = []
+        for game in self.games:
+            runs = [run for (of, _, _), run in self.runs.items() if of == game]
+            warned = sum(bool(support_warning(run.rows)) for run in runs)
+            if warned:
+                counts.append(f"{warned} of {len(runs)} runs in {game}")
+        if not counts:
+            return ""
+        return (
+            " Warning: values reach the end of their support (more than 5 % of the probability on the outermost atoms) in "
+            f"{', '.join(counts)}."
+        )
+
     def invariants(self) -> list[dict[str, Any]]:
         """Whether the mean ratio is possible and in order (B3, B6), at every evaluation of runs with a ratio."""
         from covshift.records import invariant

@@ -180,10 +180,11 @@ def _theorem_3(case: Case) -> float:
 
 @refuted("E5-limit", RANDOM, continuing)
 def _printed_limit(case: Case) -> float:
-    """the limit of Y_γ̂ᵏc⁰ is (1 - γ̂)(I - γ̂Y)⁻¹d_μ. It is that with e in place of d_μ."""
+    """the limit of Y_γ̂ᵏc⁰ is (1 - γ̂)D⁻¹(I - γ̂Y)⁻¹d_μ. It is (1 - γ̂)(I - γ̂Y)⁻¹e."""
     problem, gamma = case.problem, case.ratio_discount
     system = np.eye(problem.mdp.num_states) - gamma * as_dense(problem.cop.as_matrix())
-    return relative((1 - gamma) * np.linalg.solve(system, problem.d_mu) - case.c, case.c)
+    printed = (1 - gamma) * np.linalg.solve(system, problem.d_mu) / problem.d_mu
+    return relative(printed - case.c, case.c)
 
 
 @theorem("E18-expectation", "3 states, 2 actions, all transitions enumerated", small, cases=60)
