@@ -264,7 +264,10 @@ def _leaves(batch: Any) -> Iterator[Any]:
 
 def _stack_leaves(batches: Sequence[Batches]) -> list[Tensor]:
     columns = zip(*(_leaves(batch) for batch in batches), strict=True)
-    return [torch.from_numpy(np.stack(column)) for column in columns]
+    try:
+        return [torch.from_numpy(np.stack(column)) for column in columns]
+    except ValueError as error:  # As where the data of one run have no episode that ends.
+        raise InputError(f"batches of different sizes: resume each run alone ({error})") from error
 
 
 def _rebuilt(batch: Any, leaves: Iterator[Tensor]) -> Any:
