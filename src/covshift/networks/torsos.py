@@ -74,7 +74,8 @@ class MinAtarTorso(nn.Module):
         last = rows.shape[1] - 2
         patches = torch.cat([rows[:, k : last + k] for k in range(3)], dim=-1)
         weight = self.conv.weight.permute(2, 3, 1, 0).flatten(0, 2)
-        return F.relu(patches.flatten(0, 2) @ weight + self.conv.bias).view(len(planes), -1)
+        product = patches.flatten(0, 2) @ weight + cast(Tensor, self.conv.bias)
+        return F.relu(product).view(len(planes), -1)
 
 
 @final
