@@ -1,11 +1,12 @@
 """Agent-updates a second of stacks of agents, beside one agent in each of as many processes.
 
     python benchmarks/stacked.py [--agents 8] [--processes 2] [--seconds 4] [--rounds 7]
+    python benchmarks/stacked.py --agreement 1500
 
 Corrected MinAtar agents with all that a run's update does: draws, gathering, the update, priorities. One side runs one
 agent in each process, the other side a stack of agents in each process; every process has one thread. The sides take
 turns, so that both meet the same machine, and the last line is the ratio of their medians. Ends with an error if that
-is below 1.5.
+is below 1.5. With --agreement, compares a run in a stack of two with the same run alone instead, for so many updates.
 """
 
 from __future__ import annotations
@@ -73,24 +74,49 @@ class Worker:
 def work(data: str, out: str, agents: int, preset: str) -> None:
     """The other side of `Worker`."""
     torch.set_num_threads(1)
-    quiet = {"evaluate_every": 10**9, "evaluation_episodes": 1, "ratio_episodes": 1}
     stores: dict[str, Store] = {}
     with ExitStack() as closed:
-        trainers: list[Trainer] = []
-        for seed in range(agents):
-            config = make_config(
-                ENV, preset, "small", seed=seed, episode_cap=5, calibration_episodes=0, **quiet
+        trainers = [
+            closed.enter_context(
+                closing(open_run(Path(out) / str(seed), data, preset, seed, stores))
             )
-            folder = RunFolder(Path(out) / str(seed))
-            create_run(folder, config, data, RuntimeOptions(device="cpu", threads=1))
-            trainer = resume_run(folder, None, lambda _: None, stores)
-            trainers.append(closed.enter_context(closing(trainer)))
+            for seed in range(agents)
+        ]
         # A single agent is updated as in any lone run.
         updates = trainers[0].run() if agents == 1 else run_stacked(trainers, print)
         measure(lambda: next(updates), agents, 1.0)  # Warms up.
         print("0 0", flush=True)
         for line in sys.stdin:
             print(*measure(lambda: next(updates), agents, float(line)), flush=True)
+
+
+def open_run(out: Path, data: str, preset: str, seed: int, stores: dict[str, Store]) -> Trainer:
+    """A run that hardly evaluates."""
+    short = {"evaluation_episodes": 1, "ratio_episodes": 1, "calibration_episodes": 0}
+    config = make_config(
+        ENV, preset, "small", seed=seed, evaluate_every=10**9, episode_cap=5, **short
+    )
+    folder = RunFolder(out)
+    create_run(folder, config, data, RuntimeOptions(device="cpu", threads=1))
+    return resume_run(folder, None, lambda _: None, stores)
+
+
+def show_agreement(data: Path, place: Path, preset: str, updates: int) -> None:
+    """Prints how far the parameters of a run in a stack are from those of the same run alone."""
+    stores: dict[str, Store] = {}
+    first, second, lone = (
+        open_run(place / name, str(data), preset, seed, stores)
+        for name, seed in (("first", 0), ("second", 1), ("lone", 0))
+    )
+    stacked, alone = run_stacked([first, second], print), lone.run()
+    next(alone)  # The row before the first update.
+    for update in range(1, updates + 1):
+        next(stacked)
+        next(alone)
+        if update in (1, 10, 100) or update % 500 == 0:
+            ours, theirs = (run.learner.network.state_dict() for run in (first, lone))
+            gap = max(float((ours[name] - theirs[name]).abs().max()) for name in ours)
+            print(f"update {update:5}: parameters differ by at most {gap:.1e}", flush=True)
 
 
 def measure(step: Callable[[], object], agents: int, seconds: float) -> tuple[float, float]:
@@ -114,6 +140,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=4.0, help="length of a turn")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--preset", default="c51-corrected")
+    parser.add_argument("--agreement", type=int, metavar="UPDATES")
     parser.add_argument("--worker", nargs=4, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.worker:
@@ -123,6 +150,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, ExitStack() as closed:
         place = Path(folder)
         data = collect(Request(ENV, TRANSITIONS), place / "data", progress=lambda _: None)
+        if given.agreement:
+            torch.set_num_threads(1)
+            show_agreement(data, place, given.preset, given.agreement)
+            return
         sides: dict[str, list[Worker]] = {}
         for name, agents in (("alone", 1), ("stacked", given.agents // given.processes)):
             sides[name] = [
