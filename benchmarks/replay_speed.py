@@ -5,12 +5,12 @@
 Without --data, 131 072 transitions of ALE Pong are collected once under out/benchmarks. Larger stores repeat the
 collected shards by reference. Peers need an environment of their own:
 
-    python -m venv peers && peers/bin/pip install -c constraints.txt -e '.[games]' cpprb torchrl
+    python -m venv peers && peers/bin/pip install -c constraints.txt -e '.[games]' cpprb torchrl dopamine-rl
     peers/bin/python benchmarks/replay_speed.py
 
-Sides alternate within each size, and medians are printed. "Tree" is drawing and updating priorities alone; "all" adds
-the stacked states of the batch, which we decompress and cpprb copies from raw frames (only at 10⁵ rows, since 10⁶ frames
-would take it 7 GB and more).
+Sides alternate within each size, and medians of CPU time are printed, which other load on the machine spoils least. "Tree"
+is drawing and updating priorities alone; "all" adds the stacked states of the batch, which we and Dopamine decompress and
+cpprb copies from raw frames (both only at 10⁵ rows, since 10⁶ would take them gigabytes and minutes).
 """
 
 from __future__ import annotations
@@ -98,6 +98,31 @@ def cpprb_replay(rows: int, rng: np.random.Generator) -> Side:
     return side
 
 
+def dopamine_replay(rows: int, rng: np.random.Generator, folder: Path) -> Side:
+    """Dopamine's replay, which keeps each stacked transition compressed by snappy, with the same frames as ours."""
+    from dopamine.jax.replay_memory import accumulator, elements, replay_buffer, samplers
+
+    store = Store.open(folder)
+    buffer = replay_buffer.ReplayBuffer(
+        accumulator.TransitionAccumulator(stack_size=4, update_horizon=1, gamma=0.99),
+        samplers.PrioritizedSamplingDistribution(seed=0, max_capacity=rows),
+        batch_size=32,
+        max_capacity=rows,
+    )
+    for start in range(0, rows, 4096):
+        some = np.arange(start, min(start + 4096, rows)) % len(store)
+        ended = store.columns["action"][some] < 0
+        for frame, end in zip(store.observations(some), ended, strict=True):
+            step = elements.TransitionElement(frame, 0, 0.0, bool(end), bool(end))
+            buffer.add(step, priority=rng.random())
+
+    def side(batch: int) -> None:
+        _, drawn = buffer.sample(batch, with_sample_metadata=True)
+        buffer.update(drawn.keys, priorities=rng.random(batch))
+
+    return side
+
+
 def torchrl_tree(rows: int, rng: np.random.Generator) -> Side:
     import torch
     from torchrl.data import LazyTensorStorage, ReplayBuffer
@@ -130,6 +155,8 @@ def sides(rows: int, folder: Path) -> dict[str, Side]:
     if rows <= 100_000:
         with suppress(ImportError):
             found["all, cpprb, raw frames"] = cpprb_replay(rows, rng)
+        with suppress(ImportError):
+            found["all, dopamine-rl, snappy"] = dopamine_replay(rows, rng, folder)
     return found
 
 
@@ -143,17 +170,17 @@ def main() -> None:
         collect(Request("ALE/Pong-v5", 131_072), options.data)
 
     print(
-        "Microseconds (medians)\n\n| rows | side | batch of 32 | batch of 64 |\n|---:|---|---:|---:|"
+        "Microseconds of CPU time (medians)\n\n| rows | side | batch of 32 | batch of 64 |\n|---:|---|---:|---:|"
     )
     for rows in options.rows:
         ready = sides(rows, options.data)
         times: dict[tuple[str, int], list[float]] = {(n, b): [] for n in ready for b in (32, 64)}
         for repeat in range(options.repeats + 5):
             for (name, batch), values in times.items():
-                start = time.perf_counter()
+                start = time.process_time()
                 ready[name](batch)
                 if repeat >= 5:
-                    values.append(1e6 * (time.perf_counter() - start))
+                    values.append(1e6 * (time.process_time() - start))
         for name in ready:
             cells = " | ".join(f"{median(times[name, batch]):,.0f}" for batch in (32, 64))
             print(f"| {rows:,} | {name} | {cells} |", flush=True)

@@ -95,7 +95,7 @@ class FrameCodec:
         A slice of a memoryview is filled faster than a row of an array, and refuses another size as well.
         """
         view, size, decompress = (
-            memoryview(out.data).cast("B"),
+            out.data.cast("B"),
             self.plain_bytes,
             self._decompressor.decompress,
         )
