@@ -83,6 +83,19 @@ def test_the_values_of_c51() -> None:
         ),
         ({"refresh": "both", "priority": "td-error"}, "refresh both writes c as the priority"),
         ({"ratio_batch": "prioritized", "semantics": "restart"}, "ratio_batch prioritized shows"),
+        (
+            {"mass_closure": True, "initial_rule": "source"},
+            "mass_closure balances the ratio of states",
+        ),
+        ({"mass_closure": True, "semantics": "paper"}, "it needs semantics visits or restart"),
+        (
+            {"mass_closure": True, "source_clip": False},
+            "mass_closure needs ratios that are not negative",
+        ),
+        (
+            {"mass_closure": True, "semantics": "restart", "ratio_discount": 1.0},
+            "mass_closure with semantics restart needs ratio_discount below 1",
+        ),
         ({"semantics": "restart", "initial_rule": "source"}, "no state is initial"),
         ({"ratio_loss": "matching"}, "ratio_loss matching needs ratio_head exponential or safe"),
         (

@@ -7,8 +7,10 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -17,10 +19,12 @@ import pytest
 from covshift.cli.main import main
 from covshift.config.environment import EnvOptions
 from covshift.data.collection import Collector, Request, collect
+from covshift.data.format import read_rows, shard_name, write_shard
 from covshift.data.policies import parse_policy
 from covshift.data.store import Store
 from covshift.data.verification import verify
 from covshift.data.workers import ignore_progress
+from covshift.envs import make_streams
 from covshift.errors import InputError
 from covshift.theory.examples import random_walk
 
@@ -55,6 +59,64 @@ def test_equal_requests_give_the_same_bytes_in_any_folder_with_any_number_of_wor
     # Only the last shard is cut.
     assert store.columns["truncated"].sum() <= 1
     assert all(shard["transitions"] >= 700 for shard in manifest["shards"][:-1])
+
+
+class Counting:
+    """Streams that count the steps that are started; an emulator for each stream takes them."""
+
+    steps: ClassVar[list[int]] = []
+
+    def __init__(self, streams: Any, count: int) -> None:
+        self._streams, self._count = streams, count
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._streams, name)
+
+    def send(self, actions: Any) -> None:
+        self.steps.append(self._count)
+        self._streams.send(actions)
+
+
+@pytest.mark.parametrize("size", [1, 174, 175, 176, 350, 699, 700])
+@pytest.mark.parametrize("env", ["covshift/RandomWalk-v0", "MinAtar/Breakout-v1"])
+def test_the_first_part_of_a_shard_has_the_bytes_of_the_whole_one_cut(
+    env: str, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = Request(env, 5000, shard_transitions=700, envs=4)  # A stream's quota is 175.
+    with closing(Collector(request, tmp_path / "a")) as collector:
+        collector.prepare()
+        collector.make_shard(0, ignore_progress)
+        path = tmp_path / "a" / shard_name(0)
+        whole = read_rows(path)
+        cut = whole.cut(size)
+        write_shard(tmp_path / "cut", cut, collector.codec)
+        path.unlink()
+        monkeypatch.setattr(
+            "covshift.data.collection.make_streams",
+            lambda env, options, count: Counting(make_streams(env, options, count), count),
+        )
+        collector.close()
+        Counting.steps.clear()
+        assert collector.make_shard(0, ignore_progress, limit=size) == size
+    assert path.read_bytes() == (tmp_path / "cut").read_bytes()
+    # All streams that can be needed step together until the longest part that is needed is there, and a step is ahead.
+    taken = np.bincount(cut.columns["stream"], cut.columns["action"] >= 0)
+    assert len(Counting.steps) == taken.max() + 1
+    assert set(Counting.steps) == {-(-size // 175)}
+
+
+def test_workers_make_no_more_of_the_last_shard_than_can_be_needed(tmp_path: Path) -> None:
+    request = replace(WALK, transitions=1450)
+    done: list[int] = []
+    collect(request, tmp_path / "two", workers=2, progress=done.append)
+    collect(request, tmp_path / "one")
+    assert digest(tmp_path / "one") == digest(tmp_path / "two")
+    with closing(Collector(request, tmp_path / "whole")) as collector:
+        collector.prepare()
+        whole = [collector.make_shard(index, ignore_progress) for index in range(2)]
+    assert sum(whole) >= 1450
+    # A third shard can be needed for 50 transitions only, before it is known that it is not needed.
+    assert sum(done) <= sum(whole) + 50
 
 
 def test_sha256sum_agrees(tmp_path: Path) -> None:

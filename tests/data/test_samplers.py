@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covshift.data.samplers import PrioritizedSampler, UniformSampler
+from covshift.data.samplers import ListSampler, PrioritizedSampler, UniformSampler
 from covshift.errors import InputError
 
 
@@ -27,6 +27,17 @@ def prioritized(**options: float) -> PrioritizedSampler:
     sampler = PrioritizedSampler(eligible(), np.random.default_rng(0), 50, **options)
     sampler.slide(20, 60, priority=2.0)
     return sampler
+
+
+def test_a_list_of_rows_is_drawn_from_like_a_window() -> None:
+    sampler = ListSampler(eligible(), np.random.default_rng(0), (20, 60))
+    expected = 20 + np.flatnonzero(eligible()[20:60])
+    assert sampler.count == len(expected)
+    rows, counts = np.unique(sampler.sample(200_000), return_counts=True)
+    np.testing.assert_array_equal(rows, expected)
+    assert np.abs(counts / 200_000 - 1 / 36).max() < 5 * np.sqrt(1 / 36 / 200_000)
+    sampler.slide(0, 5, np.zeros(5, dtype=bool))
+    assert len(sampler.sample(3)) == sampler.count == 0
 
 
 def test_rows_are_drawn_as_often_as_their_probabilities_say() -> None:
@@ -158,6 +169,7 @@ def test_the_tempering_is_the_largest_that_keeps_the_effective_share(uniform_sha
 def test_a_restored_sampler_draws_the_same_rows() -> None:
     for make in (
         lambda: UniformSampler(eligible(), np.random.default_rng(0), (20, 60)),
+        lambda: ListSampler(eligible(), np.random.default_rng(0), (20, 60)),
         lambda: prioritized(uniform_share=0.2),
     ):
         first = make()

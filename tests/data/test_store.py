@@ -179,6 +179,11 @@ def test_a_growing_store_has_every_row_whose_outcome_is_known(seed: int) -> None
         assert len(growing) == at - running
         np.testing.assert_array_equal(growing.is_transition, whole.is_transition[: len(growing)])
         np.testing.assert_array_equal(growing.is_state, whole.is_state[: len(growing)])
+        column = whole.columns
+        for row in range(len(growing)):
+            followed = not (column["truncated"][row] or column["terminated"][row])
+            followed = followed and not column["terminated"][row + 1]
+            assert growing.is_end[row] == (bool(growing.is_state[row]) and not followed)
         assert_same_rows(growing, whole, np.arange(len(growing)))
         ids = np.flatnonzero(growing.is_transition)
         # The second row of a pair may be the one that is held back.

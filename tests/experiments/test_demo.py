@@ -6,8 +6,9 @@ import pytest
 from rich.console import Console
 
 from covshift.cli.main import main
+from covshift.experiments.comparison.results import RunRecord
 from covshift.experiments.demo import Sizes
-from covshift.experiments.demo.study import Agent, compare, run_demo
+from covshift.experiments.demo.study import TITLES, Agent, compare, run_demo
 from covshift.experiments.experiment import RunOptions
 from covshift.records import find_runs
 
@@ -28,13 +29,22 @@ class Page(HTMLParser):
 
 
 def test_the_demo_trains_both_agents_and_writes_the_same_page_again(tmp_path: Path) -> None:
-    given = (tmp_path, Sizes(3000, 30, 1), RunOptions(), Console())
+    console = Console(record=True, width=120)
+    given = (tmp_path, Sizes(3000, 30, 1), RunOptions(), console)
     text = run_demo(*given).page.read_text()
+    printed = console.export_text()
     parsed = Page()
     parsed.feed(text)
     assert parsed.counts["img"] == 24
     assert parsed.fetched == []
     assert "One seed each cannot tell" in text
+    assert "One seed each cannot tell" in printed
+    for arm in ("c51", "c51-matched"):
+        record = RunRecord.read(tmp_path / "runs" / f"{arm}-seed0")
+        line = next(line for line in printed.splitlines() if TITLES[arm] in line)
+        columns = ("score",) if arm == "c51" else ("score", "mean_ratio", "exact_mean_ratio")
+        for column in columns:
+            assert f"{record.ending(column):.2f}" in line
     assert [found.status()["status"] for found in find_runs(tmp_path)] == ["finished"] * 2
     ratios = np.loadtxt(tmp_path / "ratios.csv", delimiter=",", skiprows=1)
     assert (ratios[:, 1] >= 0).all()
@@ -43,7 +53,7 @@ def test_the_demo_trains_both_agents_and_writes_the_same_page_again(tmp_path: Pa
 
 def test_the_comparison_of_agents_depends_on_the_number_of_seeds() -> None:
     def agent(*scores: float, diverged: int = 0) -> Agent:
-        return Agent("x", [], list(scores), diverged)
+        return Agent("x", [], list(scores), diverged, 1.0, 1.0)
 
     assert "1.00 more" in compare(agent(1.0, 1.2), agent(2.0, 2.2))
     assert "more than twice" in compare(agent(1.0, 1.2), agent(2.0, 2.2))

@@ -19,6 +19,7 @@ from covshift.experiments import (
     ratio_scale,
     replay_size,
     reweighting,
+    right_size,
     two_cures,
     weighting,
 )
@@ -467,7 +468,43 @@ def test_chance_decides_seldom(name: str, null: str, monkeypatch: pytest.MonkeyP
 
 def test_chance_is_tried_for_every_experiment() -> None:
     found = {name for name, each in find_experiments().items() if isinstance(each, Comparison)}
-    assert found == set(NULLS)
+    # `right_size` compares no arms: it asks of every single run whether it is within given limits.
+    assert found == set(NULLS) | {"right_size"}
+
+
+@pytest.mark.parametrize(
+    ("size", "violated", "diverged", "wanted"),
+    [
+        (1.0, 0, False, True),
+        (1.49, 0, False, True),
+        (0.68, 0, False, True),
+        (1.51, 0, False, False),
+        (0.66, 0, False, False),
+        (1.0, 1, False, False),
+        (1.0, 0, True, False),
+        (np.nan, 0, False, False),
+    ],
+)
+def test_right_size_of_a_run(size: float, violated: int, diverged: bool, wanted: bool) -> None:
+    assert right_size.is_right(size, violated, diverged=diverged) == wanted
+
+
+def test_right_size_needs_every_run() -> None:
+    assert right_size.verdict([True] * 20, 5) == HOLDS
+    assert right_size.verdict([True] * 19 + [False], 5) == FAILS
+    assert right_size.verdict([True] * 8, 2) == UNDECIDED
+
+
+def test_right_size_reads_the_end_and_every_evaluation_of_a_run() -> None:
+    rows: list[Row] = [
+        {"update": k, "mean_ratio": 9.0 if k < 3 else 2.0 + k, "exact_mean_ratio": 2.0}
+        for k in range(6)
+    ]
+    for k, state in ((1, "violated"), (2, "holds"), (3, "unordered"), (4, "violated")):
+        rows[k]["invariant"] = state
+    run = RunRecord(Path("run"), make_config("x"), "finished", rows)
+    assert right_size.size_of(run) == 3.0
+    assert right_size.violations(run) == 2
 
 
 @pytest.mark.parametrize("kind", ["noise", "noise, clipped", "constant"])

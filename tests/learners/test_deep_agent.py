@@ -16,6 +16,8 @@ from covshift.learners.deep import (
     Diverged,
     RatioBatch,
     ValueBatch,
+    closure,
+    end_batch,
     make_priority,
     ratio_batch,
     value_batch,
@@ -30,6 +32,9 @@ VARIANTS: list[dict[str, Any]] = [
     {"preset": "c51-matched", "ratio_loss_weight": 0.5},
     {"preset": "c51-matched", "ratio_head": "exponential", "ratio_steps": 2},
     {"preset": "c51-matched", "ratio_loss": "squared", "ratio_loss_weight": 0.5},
+    {"preset": "c51-matched", "mass_closure": False},
+    {"preset": "c51-matched", "semantics": "restart"},
+    {"preset": "c51-corrected", "mass_closure": True},
     {"preset": "c51-auxiliary-td-priority"},
     {"preset": "c51-corrected", "ratio_steps": 3, "value_steps": 3},
     {"preset": "c51-corrected", "semantics": "restart", "normalization_weight": 0.3},
@@ -76,7 +81,14 @@ def batches(store: Store, config: TrainConfig) -> tuple[ValueBatch, RatioBatch |
     values = value_batch(store, ids, config.value)
     if not config.ratio.learn_ratio:
         return values, None, ids, states
-    return values, ratio_batch(store, states, config.ratio), ids, states
+    ratios = ratio_batch(store, states, config.ratio)
+    if config.ratio.mass_closure:
+        ends = rng.choice(np.flatnonzero(store.is_end), 8)
+        if config.ratio.semantics == "restart":
+            ratios = ratios._replace(ends=end_batch(store, ends[:0], 0.0, 0.0))
+        else:
+            ratios = ratios._replace(ends=end_batch(store, ends, 0.3, 0.25))
+    return values, ratios, ids, states
 
 
 def q_of(network: AgentNetwork, state: Any, support: Tensor) -> tuple[Tensor, Tensor]:
@@ -136,11 +148,13 @@ def twin_ratio_loss(learner: AgentLearner, ratios: RatioBatch) -> Tensor:
         if options.ratio_weighting == "inverse"
         else []
     )
+    factor = twin_mass_factor(learner, ratios) if options.mass_closure else 1.0
     total = torch.zeros(())
     for k in range(size):
         target = c_of(learner.target, ratios.s_window[0, k]).item()
         if options.source_clip:
             target = max(0.0, target)
+        target *= factor
         if options.initial_rule == "source" and ratios.is_source_initial[k]:
             target = 1.0
         for step in range(options.ratio_steps):
@@ -162,6 +176,31 @@ def twin_ratio_loss(learner: AgentLearner, ratios: RatioBatch) -> Tensor:
     return total
 
 
+def twin_mass_factor(learner: AgentLearner, ratios: RatioBatch) -> float:
+    """α after the first batch, which moves each running mean halfway from 1."""
+    options, ends = learner.config.ratio, ratios.ends
+    assert ends is not None
+
+    def source(state: Any) -> float:
+        c = c_of(learner.target, state).item()
+        return max(0.0, c) if options.source_clip else c
+
+    before, initial = ratios.s_window[-1], ratios.is_initial_window[-1]
+    inner = [source(before[k]) for k in range(len(before)) if not initial[k]]
+    end = [source(state) for state in ends.s_tm1]
+    ended = [
+        c if cut else c * pi_of(learner, state, int(action)) / mu
+        for c, cut, state, action, mu in zip(
+            end, ends.is_cut, ends.s_tm1, ends.a_tm1, ends.mu_tm1, strict=True
+        )
+    ]
+    means = [0.5 + 0.5 * float(np.mean(part)) if part else 1.0 for part in (inner, end, ended)]
+    gamma = options.ratio_discount
+    mean_ratio = (1 - ends.share) * means[0] + ends.share * means[1]
+    leaves = (1 - gamma) * mean_ratio + gamma * ends.share * means[2]
+    return (1 - gamma + gamma * ends.initial_share) / leaves
+
+
 def twin_matching_loss(learner: AgentLearner, state: Any, target: float) -> Tensor:
     """∫ (x - X) dz from 0, with x = (c - (1 - γ̂))/γ̂ = g(z) and X the same of the target, by the trapezoid rule.
 
@@ -177,7 +216,10 @@ def twin_matching_loss(learner: AgentLearner, state: Any, target: float) -> Tens
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=name_of)
-def test_gradients_equal_those_of_the_twin(toy_store: Store, variant: dict[str, Any]) -> None:
+def test_gradients_equal_those_of_the_twin(
+    toy_store: Store, variant: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(closure, "_MEMORY", 0.5)  # So that the first batch counts.
     config = make_config("x", scale="smoke", **variant)
     learner = learner_of(config)
     values, ratios, _, _ = batches(toy_store, config)

@@ -84,6 +84,36 @@ def test_ratio_batches_are_states_and_independent(tmp_path: Path) -> None:
     trainer.close()
 
 
+@pytest.mark.parametrize("semantics", ["visits", "restart"])
+def test_the_mass_closure_gets_ends_of_episodes_and_the_shares_of_the_window(
+    tmp_path: Path, semantics: str
+) -> None:
+    request = Request(ENV, 300, options=EnvOptions(episode_cap=4))
+    cut = collect(request, tmp_path / "data", progress=lambda _: None)
+    trainer, recorder = started(
+        tmp_path, config_of("c51-matched", semantics=semantics, batch_size=64), str(cut)
+    )
+    trainer.step()
+    store, ends = trainer.replay.source.store, recorder.calls[0][1].ends
+    trainer.close()
+    if semantics == "restart":
+        assert (len(ends.a_tm1), ends.share, ends.initial_share) == (0, 0.0, 0.0)
+        return
+    states = store.is_state.sum()
+    assert ends.share == store.is_end.sum() / states
+    assert ends.initial_share == (store.columns["is_initial"] & store.is_state).sum() / states
+    assert 0 < ends.is_cut.sum() < 64
+    known = np.flatnonzero(store.is_end)
+    for state, cut_off, action, mu in zip(
+        ends.s_tm1, ends.is_cut, ends.a_tm1, ends.mu_tm1, strict=True
+    ):
+        same = [row for row in known if np.array_equal(store.states(np.array([row]))[0], state)]
+        taken = {
+            (int(store.columns["action"][row]), float(store.columns["mu"][row])) for row in same
+        }
+        assert (action, mu) == (0, 1) if cut_off else (action, mu) in taken
+
+
 def test_td_error_weights_are_those_of_rainbow(tmp_path: Path, data: str) -> None:
     trainer, recorder = started(tmp_path, config_of("c51-td-priority"), data)
     sampler = trainer.replay.transitions

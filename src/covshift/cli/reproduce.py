@@ -64,7 +64,10 @@ class Reproduce:
     """Address of the Ray cluster; without it Ray starts on this machine."""
 
     workers: int = 2
-    """Runs at a time, with the engine local."""
+    """Processes at a time, with the engine local."""
+
+    stack: int = 8
+    """Most runs that a process updates at once as one stack: runs that differ only in seed, data, η, γ̂ or learning rate; 1 gives every run a process of its own."""
 
     def run(self) -> None:
         """Runs the experiment and says where the page is."""
@@ -72,7 +75,9 @@ class Reproduce:
 
         from covshift.experiments.experiment import RunOptions, named_experiment
 
-        options = RunOptions(self.scale, self.seeds, self.workers, self.engine, self.ray_address)
+        options = RunOptions(
+            self.scale, self.seeds, self.workers, self.engine, self.ray_address, self.stack
+        )
         show_outcome(named_experiment(self.name).run(self.out, options, Console()))
 
 

@@ -134,16 +134,27 @@ def parse_train(arguments: Sequence[str]) -> Train:
 class Resume:
     """Continue a run that was interrupted or killed; the result is the same as without the interruption."""
 
-    run_folder: Annotated[Path, tyro.conf.Positional]
-    """Folder of the run."""
+    run_folders: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    """Folder of the run. If several are given, their agents are updated as one stack: they must have the same method
+    and may differ in seed, data, η, γ̂ and learning rate."""
+
+    stacked: bool = False
+    """Update a single run as a stack of one, which gives the same numbers to the bit as a larger stack."""
 
     def run(self) -> None:
         """Trains to the end."""
+        from covshift.errors import InputError
         from covshift.records import RunFolder
         from covshift.runs.launch import resume_run
+        from covshift.runs.stacks import resume_stack
 
-        folder = RunFolder(self.run_folder)
-        _train(resume_run(folder, None, print), folder.provenance()["runtime"])
+        if not self.run_folders:
+            raise InputError("no run folder was given: covshift resume RUN")
+        folders = [RunFolder(path) for path in self.run_folders]
+        if len(folders) > 1 or self.stacked:
+            resume_stack(folders, print)
+            return
+        _train(resume_run(folders[0], None, print), folders[0].provenance()["runtime"])
 
 
 @dataclass(frozen=True)

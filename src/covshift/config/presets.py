@@ -45,6 +45,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "ratio_loss_weight": 0.04,
         "ratio_discount": 0.99,
         "source_clip": False,
+        "mass_closure": True,
         "priority_scale": "mean",
         "refresh": "both",
     },

@@ -116,6 +116,9 @@ class RatioOptions:
     source_clip: bool = True
     """Count negative ratios as 0 where they are bootstrapped from (paper), which adds mass and can make the ratio diverge; without it a linear head keeps the mean of its targets."""
 
+    mass_closure: bool = False
+    """Multiply ratios that are bootstrapped from by the factor that makes the mass that leaves the data equal to the mass that enters (B7), so that errors of E_μ[c] do not add up over steps."""
+
     ratio_batch: Literal["uniform", "prioritized"] = "uniform"
     """What the ratio is learned from: an independent uniform batch of states (paper), or the prioritized batch, which is unstable."""
 
@@ -317,6 +320,20 @@ def _check_combinations(ratio: RatioOptions, replay: ReplayOptions) -> None:
             "ratio_batch prioritized shows what goes wrong with the paper's agent: it needs refresh prioritized, "
             "semantics visits or paper, and no normalization"
         )
+    if ratio.mass_closure and (
+        ratio.semantics == "paper"
+        or ratio.initial_rule == "source"
+        or ratio.ratio_batch == "prioritized"
+    ):
+        raise InputError(
+            "mass_closure balances the ratio of states drawn from the data: it needs semantics visits or restart, "
+            "initial_rule target and ratio_batch uniform"
+        )
+    if ratio.mass_closure and ratio.semantics == "restart" and ratio.ratio_discount == 1.0:
+        raise InputError(
+            "mass_closure with semantics restart needs ratio_discount below 1: at 1 no mass leaves, and every size of "
+            "the ratio is balanced"
+        )
     if ratio.semantics == "restart" and ratio.initial_rule == "source":
         raise InputError(
             "initial_rule source has no meaning with semantics restart: no state is initial"
@@ -324,6 +341,10 @@ def _check_combinations(ratio: RatioOptions, replay: ReplayOptions) -> None:
 
 
 def _check_loss(network: NetworkOptions, ratio: RatioOptions) -> None:
+    if ratio.mass_closure and network.ratio_head == "linear" and not ratio.source_clip:
+        raise InputError(
+            "mass_closure needs ratios that are not negative: a ratio_head exponential, safe or softplus, or source_clip"
+        )
     if ratio.ratio_loss != "matching":
         return
     if network.ratio_head not in ("exponential", "safe"):

@@ -11,7 +11,7 @@ import fcntl
 import importlib.metadata
 import os
 from collections.abc import Generator, Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -189,22 +189,21 @@ class Collector:
                     counts.append(self.make_shard(len(counts), progress, limit=missing))
             else:
                 most = self.request.most_shards
-                pool = shard_pool(self.request, self.out, workers, most, progress)
+                job = partial(_make_needed, self.request, self.out)
+                pool = JobPool(job, most, workers=workers, ahead=most, progress=progress)
                 with closing(pool):
                     while sum(counts) < self.request.transitions:
                         counts.append(pool.result(len(counts)))
             self._finish(counts)
 
     def make_shard(self, index: int, progress: Progress, limit: int | None = None) -> int:
-        """Makes a shard unless it exists, cut to `limit` transitions, and returns how many it has."""
+        """Makes a shard unless it exists, or only its first `limit` transitions, and returns how many it has."""
         path = self.out / shard_name(index)
         if path.is_file():
             transitions = count_shard(path)["transitions"]
             progress(transitions)
             return transitions
-        rows = self._run(index, progress)
-        if limit is not None and rows.num_transitions > limit:
-            rows = rows.cut(limit)
+        rows = self._run(index, progress, limit)
         write_shard(path, rows, self.codec)
         return rows.num_transitions
 
@@ -247,26 +246,40 @@ class Collector:
     def _sample_frames(self) -> list[bytes]:
         """Frames of episodes under the same policies that are in no shard."""
         frames: list[bytes] = []
-        with closing(self._steps(_SAMPLE)) as steps:
+        with closing(self._steps(_SAMPLE, self._streams, self.request.envs)) as steps:
             while len(frames) < DICTIONARY_FRAMES:
                 frames += [observation.tobytes() for observation in next(steps).outcome.arrived]
         return frames[:DICTIONARY_FRAMES]
 
-    def _run(self, index: int, progress: Progress) -> Rows:
-        recorder = Recorder(self.codec, self.request.envs, self.request.stream_quota)
-        with closing(self._steps(index)) as steps:
-            while running := recorder.add(next(steps)):
-                progress(running)
+    def _run(self, index: int, progress: Progress, limit: int | None) -> Rows:
+        """The rows of a shard, or the first of them with `limit` transitions, for which fewer streams may do."""
+        request, count = self.request, self.request.envs
+        # A policy that sees observations may round differently in a smaller batch.
+        if limit is not None and not self._needs_observations:
+            count = min(count, -(-limit // request.stream_quota))
+        recorder = Recorder(self.codec, count, request.stream_quota, limit)
+        streams: AbstractContextManager[Streams]
+        if count == request.envs:
+            streams = nullcontext(self._streams)
+        else:
+            streams = closing(make_streams(request.env, request.options, count))
+        with streams as running, closing(self._steps(index, running, count)) as steps:
+            while not recorder.is_complete:
+                progress(recorder.add(next(steps)))
         return recorder.rows(index * EPISODES_PER_SHARD)
 
-    def _steps(self, index: int) -> Generator[Step]:
+    @property
+    def _needs_observations(self) -> bool:
+        return any(policy.needs_observations for policy in self.policies)
+
+    def _steps(self, index: int, streams: Streams, count: int) -> Generator[Step]:
         generators = [
             np.random.default_rng(np.random.SeedSequence(self.request.seed, spawn_key=(index, k)))
-            for k in range(self.request.envs)
+            for k in range(count)
         ]
-        needs = any(policy.needs_observations for policy in self.policies)
         policies = [follow(policy) for policy in self.policies]
-        return Runner(self._streams, policies, generators, needs_observations=needs).steps()
+        needs = self._needs_observations
+        return Runner(streams, policies, generators, needs_observations=needs).steps()
 
 
 def collect(
@@ -289,6 +302,13 @@ def shard_pool(
 def _make_shard(request: Request, out: Path, index: int, progress: Progress) -> int:
     with closing(Collector(request, out)) as collector:
         return collector.make_shard(index, progress)
+
+
+def _make_needed(request: Request, out: Path, index: int, progress: Progress) -> int:
+    """Makes as much of a shard as can be needed: every shard before it has at least its quota."""
+    limit = request.transitions - index * request.stream_quota * request.envs
+    with closing(Collector(request, out)) as collector:
+        return collector.make_shard(index, progress, limit=limit)
 
 
 @contextmanager

@@ -86,10 +86,9 @@ class Observations:
         """The observations of these rows, never stacked."""
         if self.codec.encoding != "zstd":
             return self.codec.decode_plain(self._plain(rows))
-        out = np.empty((len(rows), self.codec.size), self.codec.dtype)
-        for k, blob in enumerate(self._blobs(rows)):
-            out[k] = self.codec.decode(blob)
-        return out.reshape(len(rows), *self.codec.shape)
+        out = np.empty((len(rows), *self.codec.shape), self.codec.dtype)
+        self._fill(out, np.arange(len(rows)), rows)
+        return out
 
     def states(self, rows: NDArray[np.int64], ages: NDArray[np.int64]) -> NDArray[Any]:
         """The states at these rows.
@@ -115,30 +114,28 @@ class Observations:
         newer = self._stacks(second, second_ages)
         older = np.zeros_like(newer)
         # The stack of the row before is the newer one moved by a frame, except for its oldest frame.
+        older[:, 1:] = newer[:, :-1]
         follows = (second == first + 1) & (second_ages > 0)
-        older[follows, 1:] = newer[follows, :-1]
         full = np.flatnonzero(follows & (first_ages >= self.stack - 1))
-        oldest = self._blobs(first[full] - self.stack + 1)
-        for k, blob in zip(full, oldest, strict=True):
-            older[k, 0] = self.codec.decode(blob).reshape(self.codec.shape)
-        older[~follows] = self._stacks(first[~follows], first_ages[~follows])
+        self._fill(older, full * self.stack, first[full] - self.stack + 1)
+        if not follows.all():
+            older[~follows] = self._stacks(first[~follows], first_ages[~follows])
         return older, newer
 
     def _stacks(self, rows: NDArray[np.int64], ages: NDArray[np.int64]) -> NDArray[Any]:
         """The stack of each row."""
         out = np.zeros((len(rows), self.stack, *self.codec.shape), self.codec.dtype)
-        if not len(rows):
-            return out
-        depth = np.minimum(ages, self.stack - 1) + 1
-        wanted = np.concatenate(
-            [np.arange(row - n + 1, row + 1) for row, n in zip(rows, depth, strict=True)]
-        )
-        blobs, decode = iter(self._blobs(wanted)), self.codec.decode
-        flat = out.reshape(len(rows), self.stack, -1)
-        for state, count in zip(flat, depth.tolist(), strict=True):
-            for slot in range(self.stack - count, self.stack):
-                state[slot] = decode(next(blobs))
+        lags = np.arange(self.stack - 1, -1, -1)
+        inside = ages[:, None] >= lags
+        self._fill(out, np.flatnonzero(inside), (rows[:, None] - lags)[inside])
         return out
+
+    def _fill(self, out: NDArray[Any], slots: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
+        """Writes the observations of rows into slots of an array, counted in observations."""
+        if self.codec.encoding != "zstd":
+            out.reshape(-1, *self.codec.shape)[slots] = self.singles(rows)
+        elif len(rows):
+            self.codec.decode_into(out, slots, self._blobs(rows))
 
     def _plain(self, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
         """The stored bytes of rows whose observations are not compressed, one row of the array each."""

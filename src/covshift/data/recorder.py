@@ -26,10 +26,13 @@ class Recorder:
         codec: codec of the observations.
         num_streams: number of streams.
         quota: transitions after which a stream stops at the end of its episode.
+        limit: how many transitions are wanted, in the order of the rows; all by default.
     """
 
-    def __init__(self, codec: FrameCodec, num_streams: int, quota: int) -> None:
-        self._codec, self._quota = codec, quota
+    def __init__(
+        self, codec: FrameCodec, num_streams: int, quota: int, limit: int | None = None
+    ) -> None:
+        self._codec, self._quota, self._limit = codec, quota, limit
         self._block: list[Step] = []
         self._columns: dict[str, list[NDArray[Any]]] = {name: [] for name in (*_DONE, *_ARRIVED)}
         self._blobs: list[list[bytes]] = [[] for _ in range(num_streams)]
@@ -37,20 +40,35 @@ class Recorder:
         self._running = np.ones(num_streams, dtype=bool)
         self._starts = np.ones(num_streams, dtype=bool)
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing more can become part of the rows that are wanted.
+
+        Rows are ordered by stream, so that those of a stream have their place once all streams before it have ended.
+        """
+        if not self._running.any():
+            return True
+        if self._limit is None:
+            return False
+        placed = int(self._lengths[: int(self._running.argmax()) + 1].sum())
+        return placed >= self._limit
+
     def add(self, step: Step) -> int:
-        """Records a step, and returns how many streams are still being recorded."""
+        """Records a step, and returns how many streams it was recorded of."""
         count = int(np.count_nonzero(self._running))
-        if count:
-            self._block.append(step)
-            self._lengths += self._running
-            if int(self._lengths.max()) >= self._quota:
-                self._running &= ~step.outcome.ended
+        self._block.append(step)
+        self._lengths += self._running
+        if int(self._lengths.max()) >= self._quota:
+            self._running &= ~step.outcome.ended
         if len(self._block) == _BLOCK:
             self._flush()
         return count
 
     def rows(self, first_episode: int) -> Rows:
-        """All rows, one stream after the other; episodes are numbered from `first_episode`."""
+        """All rows that are wanted, one stream after the other; episodes are numbered from `first_episode`.
+
+        An episode that is cut at the limit is marked as truncated.
+        """
         self._flush()
         table = {name: np.concatenate(blocks) for name, blocks in self._columns.items()}
         parts = []
@@ -59,7 +77,8 @@ class Recorder:
             part = _stream_columns(steps, k, first_episode)
             first_episode += int(part["is_initial"].sum())
             parts.append(Rows(part, self._blobs[k]))
-        return stack_rows(parts)
+        rows = stack_rows(parts)
+        return rows if self._limit is None else rows.cut(min(self._limit, rows.num_transitions))
 
     def _flush(self) -> None:
         """Turns the steps of the block into columns, and their observations into stored bytes."""
@@ -88,13 +107,13 @@ def _stream_columns(
 ) -> dict[str, NDArray[Any]]:
     """The columns of one stream's rows: a row for the state before each step, and one for each episode's last.
 
-    Step t was taken in row `rows[t]`; what it led to is in the row after it.
+    An episode that is still running ends with the newest state. Step t was taken in row `rows[t]`; what it led to is in the row after it.
     """
     ended = steps["terminated"] | steps["truncated"]
     initial = np.concatenate([[True], ended[:-1]])
     episode = np.cumsum(initial) - 1
     rows = np.arange(len(ended)) + episode
-    size = len(ended) + int(ended.sum())
+    size = len(ended) + int(initial.sum())
     columns = {name: np.zeros(size, dtype=kind.to_pandas_dtype()) for name, kind in COLUMNS.items()}
     columns["action"][:], columns["mu"][:] = -1, np.nan
     for name in ("action", "mu"):

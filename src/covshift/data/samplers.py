@@ -70,6 +70,47 @@ class UniformSampler:
 
 
 @final
+class ListSampler:
+    """Like `UniformSampler`, from a list of the eligible rows: for rows that are rare, and windows that seldom move.
+
+    Args:
+        eligible: which rows may be drawn.
+        rng: generator of the draws.
+        window: (lo, hi) over row numbers.
+    """
+
+    def __init__(
+        self, eligible: NDArray[np.bool_], rng: np.random.Generator, window: tuple[int, int]
+    ) -> None:
+        self.rng = rng
+        self.slide(*window, eligible)
+
+    def slide(self, lo: int, hi: int, eligible: NDArray[np.bool_]) -> None:
+        """Moves the window over the rows that may be drawn, which may have become more."""
+        _check_window(lo, hi, len(eligible))
+        self.window, self._rows = (lo, hi), lo + np.flatnonzero(eligible[lo:hi])
+
+    @property
+    def count(self) -> int:
+        """Number of rows that can be drawn."""
+        return len(self._rows)
+
+    def sample(self, count: int) -> NDArray[np.int64]:
+        """Draws `count` rows independently; none if no row is eligible."""
+        if not len(self._rows):
+            return self._rows
+        return self._rows[self.rng.integers(len(self._rows), size=count)]
+
+    def save(self) -> dict[str, Any]:
+        """The state of the generator; the window is given again by who restores."""
+        return {"rng": self.rng.bit_generator.state}
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        """Continues from what was saved."""
+        self.rng.bit_generator.state = saved["rng"]
+
+
+@final
 class PrioritizedSampler:
     """Transitions in proportion to max(priority, floor)^tempering, mixed with uniform draws.
 

@@ -155,6 +155,15 @@ class Store:
         """The decoded observation of one row, flat and of whatever size it is."""
         return self._observations.stored(row)
 
+    @property
+    def is_end(self) -> NDArray[np.bool_]:
+        """Which rows are states that no other state of their episode follows."""
+        size = len(self)
+        leads_to_end = np.ones(size, dtype=bool)
+        after = self.known["terminated"][1 : size + 1]
+        leads_to_end[: len(after)] = after
+        return self.is_state & (leads_to_end | ~self.is_transition)
+
     def initial_share(self) -> float:
         """The share of states that start an episode."""
         return float((self.columns["is_initial"] & self.is_state).sum() / self.is_state.sum())

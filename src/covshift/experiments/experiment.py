@@ -31,7 +31,8 @@ class RunOptions:
     Args:
         scale: `paper`, `small` or `smoke`.
         seeds: runs of each arm; None for the experiment's own number.
-        workers: runs at a time on this machine.
+        workers: processes at a time on this machine.
+        stack: most runs that a process updates as one stack.
         engine: `local` or `ray`.
         ray_address: address of a Ray cluster; None starts Ray on this machine.
     """
@@ -41,11 +42,12 @@ class RunOptions:
     workers: int = 2
     engine: str = "local"
     ray_address: str | None = None
+    stack: int = 8
 
     def changed(self) -> list[str]:
         """Names of the options that differ from their defaults, other than the scale."""
         default = RunOptions(self.scale)
-        names = ("seeds", "workers", "engine", "ray_address")
+        names = ("seeds", "workers", "engine", "ray_address", "stack")
         return [name for name in names if getattr(self, name) != getattr(default, name)]
 
 

@@ -39,6 +39,7 @@ EXPERIMENT = Comparison(
             Arm("positive head", "c51-corrected", {"ratio_head": "softplus"}),
             Arm("1/c", "c51-corrected", {"ratio_weighting": "inverse"}),
             Arm("1/c, positive head (c51-dual)", "c51-dual"),
+            Arm("matched (c51-matched)", "c51-matched"),
         )
     ),
     seeds={"paper": 5, "small": 3, "smoke": 1},

@@ -45,6 +45,7 @@ EXPERIMENT = Comparison(
             Arm(PRIORITIZED, "c51-corrected", {"ratio_batch": "prioritized"}),
             Arm(INVERSE, "c51-corrected", {"ratio_weighting": "inverse"}),
             Arm("1/c, positive head, both refreshed (c51-dual)", "c51-dual"),
+            Arm("matching loss, uniform (c51-matched)", "c51-matched"),
         )
     ),
     seeds={"paper": 5, "small": 5, "smoke": 1},

@@ -59,11 +59,23 @@ class MinAtarTorso(nn.Module):
         height, width, channels = shape
         self.conv = nn.Conv2d(channels, 16, 3)
         self.num_features = 16 * (height - 2) * (width - 2)
+        self.unfolds = False
 
     def forward(self, planes: Tensor) -> Tensor:
         """batch × height × width × channels to batch × features."""
+        if self.unfolds:
+            return self._unfolded(planes.float())
         x = F.relu(self.conv(planes.float().permute(0, 3, 1, 2)))
         return x.permute(0, 2, 3, 1).flatten(1)
+
+    def _unfolded(self, planes: Tensor) -> Tensor:
+        """The same convolution as one matrix product over all patches of 3 × 3 cells."""
+        rows = planes.unfold(2, 3, 1).transpose(3, 4).flatten(3)
+        last = rows.shape[1] - 2
+        patches = torch.cat([rows[:, k : last + k] for k in range(3)], dim=-1)
+        weight = self.conv.weight.permute(2, 3, 1, 0).flatten(0, 2)
+        product = patches.flatten(0, 2) @ weight + cast(Tensor, self.conv.bias)
+        return F.relu(product).view(len(planes), -1)
 
 
 @final

@@ -166,12 +166,13 @@ def arrival_target(
 
 
 def mass_closure(
-    mean_ratio: float, mean_ended: float, initial_share: float, ratio_discount: float
-) -> float:
+    mean_ratio: ArrayT, mean_ended: ArrayT, initial_share: float, ratio_discount: float
+) -> ArrayT:
     """The factor α that gives a positive ratio c̃ of any size the balance of an exact one.
 
     α = (1 - γ̂ + γ̂p₀) / ((1 - γ̂) E_μ[c̃] + γ̂ E_μ[ρc̃; the episode ends]). The numerator is the mass that enters c
-    at a state of the stream, the denominator what leaves c̃; for c̃ = k·c it is 1/k.
+    at a state of the stream, the denominator what leaves c̃; for c̃ = k·c it is 1/k. Nothing leaves at γ̂ = 1 where no
+    episode ends: then no factor balances c̃.
 
     Args:
         mean_ratio: E_μ[c̃].
@@ -179,19 +180,11 @@ def mass_closure(
         initial_share: p₀, the share of states that start an episode; 0 in a continuing problem or with restarts.
         ratio_discount: γ̂.
 
-    Raises:
-        InputError: nothing leaves c̃, as at γ̂ = 1 where no episode ends.
-
     Example:
         >>> round(mass_closure(mean_ratio=4.0, mean_ended=0.0, initial_share=0.0, ratio_discount=0.9), 6)
         0.25
     """
     leaves = (1.0 - ratio_discount) * mean_ratio + ratio_discount * mean_ended
-    if not leaves > 0.0:
-        raise InputError(
-            f"no scale balances a ratio of mean {mean_ratio:.6g} from which nothing leaves at ratio_discount = "
-            f"{ratio_discount:.6g}: use a ratio_discount below 1, or divide by the mean"
-        )
     return (1.0 - ratio_discount + ratio_discount * initial_share) / leaves
 
 

@@ -68,7 +68,7 @@ def squared_ratio_error(target_t: ArrayT, c_t: ArrayT) -> ArrayT:
     return (target_t - c_t) ** 2
 
 
-def inverse_ratio_weight(c_t: ArrayT, floor: float) -> ArrayT:
+def inverse_ratio_weight(c_t: ArrayT, floor: float | ArrayT) -> ArrayT:
     """1/max(c(s'), floor), the weight of the squared error at s' under which discounted COP-TD contracts (B1).
 
     Example:

@@ -13,14 +13,16 @@ from typing import Any
 
 from covshift.config.training import RuntimeOptions
 from covshift.errors import InputError
-from covshift.learners.deep import Diverged
+from covshift.learners.deep import Diverged, stack_key
 from covshift.records import RunFolder
 from covshift.runs.launch import create_run, resume_run
-from covshift.runs.sweeps import LOG, Job
+from covshift.runs.stacks import resume_stack
+from covshift.runs.sweeps import LOG, Job, stacks_of
 from covshift.runs.training import run_to_end
 
 _POLL_SECONDS = 0.5
 _RETRIES = 3
+_TRIES = 2
 _SAVE_SECONDS = 60
 
 
@@ -30,6 +32,7 @@ def run_on_ray(
     watch: Callable[[list[int]], None],
     *,
     address: str | None,
+    stack: int = 1,
     cpus: float = 1.0,
     gpus: float = 0.0,
 ) -> dict[int, str]:
@@ -40,8 +43,9 @@ def run_on_ray(
         runtime: how each run is computed.
         watch: called twice a second with the indices of the runs that are not over.
         address: a cluster's address; None starts Ray on this machine.
-        cpus: cores that one run asks for.
-        gpus: GPUs that one run asks for.
+        stack: most runs that a task updates as one stack.
+        cpus: cores that one task asks for.
+        gpus: GPUs that one task asks for.
 
     Returns:
         The indices of the runs that failed, with the reasons.
@@ -63,27 +67,36 @@ def run_on_ray(
             address=address, log_to_driver=False, include_dashboard=False, logging_level="ERROR"
         )
     failed: dict[int, str] = {}
-    waiting: dict[Any, int] = {}
+    waiting: dict[Any, list[int]] = {}
     try:
         # We retry a run that fails by itself; Ray retries one whose node was lost.
         task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=_RETRIES)(resume)
         # A worker's working directory is not ours.
         folders = [str(job.folder.resolve()) for job in jobs]
-        waiting |= {task.remote(folder): index for index, folder in enumerate(folders)}
-        tries = dict.fromkeys(range(len(jobs)), 1)
+        tries = dict.fromkeys(range(len(jobs)), 0)
+
+        def start(members: list[int]) -> None:
+            for index in members:
+                tries[index] += 1
+            stacked = stack > 1 and stack_key(jobs[members[0]].config) is not None
+            waiting[task.remote([folders[index] for index in members], stacked)] = members
+
+        cores = int(ray.cluster_resources().get("CPU", 1) // max(cpus, 1.0))
+        for members in stacks_of(jobs, range(len(jobs)), stack, cores):
+            start(members)
         while waiting:
-            watch(list(waiting.values()))
+            watch([index for members in waiting.values() for index in members])
             done, _ = ray.wait(list(waiting), num_returns=1, timeout=_POLL_SECONDS)
             for reference in done:
-                index = waiting.pop(reference)
+                members = waiting.pop(reference)
                 reason = _outcome(ray, reference)
-                if jobs[index].is_over:
-                    continue
-                if tries[index] < 2:
-                    tries[index] += 1
-                    waiting[task.remote(folders[index])] = index
-                else:
-                    failed[index] = reason
+                for index in members:
+                    if jobs[index].is_over:
+                        continue
+                    if tries[index] < _TRIES:
+                        start([index])
+                    else:
+                        failed[index] = reason
         watch([])
         return failed
     except KeyboardInterrupt:
@@ -104,16 +117,19 @@ def _outcome(ray: Any, reference: Any) -> str:
         return f"{type(cause).__name__}: {cause}".splitlines()[0]
 
 
-def resume(folder: str) -> str:
-    """Resumes a run in the task's own process, so that both end together; returns how it ended."""
-    run = RunFolder(Path(folder))
-    with (run.path / LOG).open("a") as log:
+def resume(folders: list[str], stacked: bool) -> str:
+    """Resumes runs in the task's own process, so that all end together; returns how they ended."""
+    runs = [RunFolder(Path(folder)) for folder in folders]
+    with (runs[0].path / LOG).open("a") as log:
 
         def say(text: str) -> None:
             print(text, file=log, flush=True)
 
         try:
-            run_to_end(resume_run(run, None, say), lambda update, row: None)
+            if stacked:
+                resume_stack(runs, say)
+            else:
+                run_to_end(resume_run(runs[0], None, say), lambda update, row: None)
         except (Diverged, InputError) as error:
             say(str(error))
             return str(error)

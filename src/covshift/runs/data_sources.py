@@ -53,8 +53,8 @@ class DataSource(Protocol):
 class StoredData:
     """The newest transitions of a finished dataset, the same for every update."""
 
-    def __init__(self, folder: Path, config: TrainConfig) -> None:
-        self.store = Store.open(folder)
+    def __init__(self, folder: Path, config: TrainConfig, store: Store | None = None) -> None:
+        self.store = store or Store.open(folder)
         transitions = np.flatnonzero(self.store.is_transition)
         lo = int(transitions[-min(config.data.window, len(transitions))])
         self._window = (lo, len(self.store))
@@ -134,12 +134,20 @@ class StreamedData:
             self._transitions.extend(start + np.flatnonzero(self.store.is_transition[start:]))
 
 
-def open_source(data: str, config: TrainConfig, run: Path) -> DataSource:
-    """The source that `data` names: a dataset's folder, or `stream` for one beside the run's folder."""
+def open_source(
+    data: str, config: TrainConfig, run: Path, stores: dict[str, Store] | None = None
+) -> DataSource:
+    """The source that `data` names: a dataset's folder, or `stream` for one beside the run's folder.
+
+    With `stores`, a dataset is opened once, and found there by its folder from then on.
+    """
     if data == STREAM:
         folder = run.resolve()
         return StreamedData(folder.with_name(f"{folder.name}-stream"), config)
-    return StoredData(Path(data), config)
+    source = StoredData(Path(data), config, None if stores is None else stores.get(data))
+    if stores is not None:
+        stores[data] = source.store
+    return source
 
 
 def identify_data(data: str, config: TrainConfig) -> str:

@@ -13,6 +13,7 @@ import torch
 
 from covshift.config.training import RuntimeOptions, TrainConfig
 from covshift.data.collection import Collector
+from covshift.data.store import Store
 from covshift.errors import InputError
 from covshift.learners.deep import AgentLearner, make_priority
 from covshift.networks import make_agent_network
@@ -85,7 +86,10 @@ def create_run(folder: RunFolder, config: TrainConfig, data: str, runtime: Runti
 
 
 def resume_run(
-    folder: RunFolder, runtime: RuntimeOptions | None, say: Callable[[str], None]
+    folder: RunFolder,
+    runtime: RuntimeOptions | None,
+    say: Callable[[str], None],
+    stores: dict[str, Store] | None = None,
 ) -> Trainer:
     """A run from its newest whole checkpoint, or from its start if it has none.
 
@@ -93,6 +97,7 @@ def resume_run(
         folder: holds the run.
         runtime: how it is computed from now on; None as before.
         say: called with each message for the user.
+        stores: datasets that are open, by folder; runs in one process share them.
 
     Raises:
         InputError: it is finished, has diverged, or its data have changed.
@@ -114,7 +119,7 @@ def resume_run(
         data = os.path.normpath(folder.path.resolve() / data)
     if identify_data(data, config) != provenance["data_identity"]:
         raise InputError(f"the dataset {data} is not the one that the run began with")
-    return _build(folder, config, data, runtime, say)
+    return _build(folder, config, data, runtime, say, stores)
 
 
 def _build(
@@ -123,12 +128,13 @@ def _build(
     data: str,
     runtime: RuntimeOptions,
     say: Callable[[str], None],
+    stores: dict[str, Store] | None = None,
 ) -> Trainer:
     """Wires a run together; read it as the experiment."""
     if runtime.threads:
         torch.set_num_threads(runtime.threads)
     lock = folder.lock()
-    source = open_source(data, config, folder.path)
+    source = open_source(data, config, folder.path, stores)
     network = make_agent_network(config, source.store.state_shape, source.store.num_actions)
     priority = make_priority(config.replay)
     learner = AgentLearner(config, network, priority, pick_device(runtime.device))

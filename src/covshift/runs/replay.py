@@ -9,13 +9,14 @@ import torch
 from numpy.typing import NDArray
 
 from covshift.config.training import TrainConfig
-from covshift.data.samplers import PrioritizedSampler, UniformSampler
+from covshift.data.samplers import ListSampler, PrioritizedSampler, UniformSampler
 from covshift.learners.deep import (
     LearnerState,
     Priority,
     RatioBatch,
     UpdateReport,
     ValueBatch,
+    end_batch,
     ratio_batch,
     value_batch,
 )
@@ -76,6 +77,11 @@ class Replay:
         if config.ratio.learn_ratio and config.ratio.ratio_batch == "uniform":
             rng = named_generator(config.seed, "ratio batches")
             self.states = UniformSampler(store.is_state, rng, (lo, hi))
+        self.ends: ListSampler | None = None
+        if config.ratio.mass_closure:
+            rng = named_generator(config.seed, "ending batches")
+            self.ends = ListSampler(self._ends_of_mass(), rng, (lo, hi))
+            self._shares = self._shares_of_window()
 
     def draw(self, update: int) -> Draw:
         """Batches for the update of this number, from the window that it may draw from."""
@@ -96,6 +102,8 @@ class Replay:
             return Draw(ids, values, loss_weights, None, None)
         state_ids = self.states.sample(size) if self.states else self.arrivals(ids)
         states = ratio_batch(store, state_ids, config.ratio)
+        if self.ends is not None:
+            states = states._replace(ends=end_batch(store, self.ends.sample(size), *self._shares))
         return Draw(ids, values, loss_weights, state_ids, states)
 
     def renew(self, draw: Draw, report: UpdateReport) -> None:
@@ -125,6 +133,9 @@ class Replay:
                 self.transitions.slide(lo, hi, store.is_transition)
         if self.states is not None and (lo, hi) != self.states.window:
             self.states.slide(lo, hi, store.is_state)
+        if self.ends is not None and (lo, hi) != self.ends.window:
+            self.ends.slide(lo, hi, self._ends_of_mass())
+            self._shares = self._shares_of_window()
 
     def arrivals(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """The states that drawn transitions lead to; where an episode ends there, one that starts an episode.
@@ -140,6 +151,21 @@ class Replay:
             if len(starts):  # Otherwise the ends stay, and are not trained on.
                 arrived[ended] = self.transitions.rng.choice(starts, size=int(ended.sum()))
         return arrived
+
+    def _ends_of_mass(self) -> NDArray[np.bool_]:
+        """Which states pass their ratio on to no state; none with restarts, where the next episode gets it."""
+        ends = self.source.store.is_end
+        return np.zeros_like(ends) if self.config.ratio.semantics == "restart" else ends
+
+    def _shares_of_window(self) -> tuple[float, float]:
+        """The shares of the window's states that pass their ratio on to no state, and that get it from none."""
+        assert self.ends is not None
+        if self.config.ratio.semantics == "restart":
+            return 0.0, 0.0
+        lo, hi = self.ends.window
+        is_state = self.source.store.is_state[lo:hi]
+        is_initial = self.source.store.columns["is_initial"][lo:hi] & is_state
+        return self.ends.count / is_state.sum(), is_initial.sum() / is_state.sum()
 
     def law(self) -> Row:
         """Columns about the law that transitions are drawn from; none if it is uniform."""
@@ -159,6 +185,7 @@ class Replay:
         values = {
             "value_sampler": saved,
             "ratio_sampler": self.states.save() if self.states else None,
+            "end_sampler": self.ends.save() if self.ends else None,
             "new_priority": None if self.priority is None else self.priority.of_new,
         }
         return LearnerState(tensors, values)
@@ -175,3 +202,5 @@ class Replay:
         self.transitions.restore(saved)
         if self.states is not None:
             self.states.restore(values["ratio_sampler"])
+        if self.ends is not None:
+            self.ends.restore(values["end_sampler"])

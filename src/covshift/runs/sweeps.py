@@ -1,8 +1,8 @@
-"""Many independent runs on one machine: one process per run, a few at a time.
+"""Many independent runs on one machine: a few processes at a time, each with one run or a stack of runs.
 
-Each process is `covshift resume RUN`. So a sweep that was killed resumes like a single run: finished runs are
-skipped, interrupted ones continue, a run that fails is tried once more, and a run that another process is training
-is waited for.
+Each process is `covshift resume RUN …`. So a sweep that was killed resumes like a single run: finished runs are
+skipped, interrupted ones continue, and a run that another process is training is waited for. If a process fails, each
+of its runs is tried once more, alone.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import final
 
 from covshift.config.training import RuntimeOptions, TrainConfig
+from covshift.learners.deep import stack_key
 from covshift.records import RunFolder
 from covshift.runs.launch import create_run
 
@@ -58,7 +59,7 @@ class Sweep:
 
     Attributes:
         tries: how often each was started.
-        running: their processes.
+        running: their processes; the runs of a stack have the same one.
         failed: runs that were given up, with the last line of their logs.
     """
 
@@ -66,51 +67,69 @@ class Sweep:
     tries: dict[int, int] = field(default_factory=dict)
     running: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
     failed: dict[int, str] = field(default_factory=dict)
+    _logs: dict[int, Path] = field(default_factory=dict)
 
-    def run(self, workers: int, runtime: RuntimeOptions, watch: Callable[[Sweep], None]) -> None:
+    def run(
+        self,
+        workers: int,
+        runtime: RuntimeOptions,
+        watch: Callable[[Sweep], None],
+        stack: int = 1,
+    ) -> None:
         """Runs all jobs to their ends; on Ctrl-C the runs under way save first.
 
         Args:
             workers: processes at once.
             runtime: how each run is computed.
             watch: called with the sweep twice a second.
+            stack: most runs that a process updates as one stack.
         """
         for job in self.jobs:
             create_run(RunFolder(job.folder), job.config, job.data, runtime)
         try:
-            while self._start(workers) or self.running:
+            while self._start(workers, stack) or self.running:
                 watch(self)
                 time.sleep(_POLL_SECONDS)
                 self._collect()
             watch(self)
         finally:
-            for process in self.running.values():
+            processes = set(self.running.values())
+            for process in processes:
                 process.send_signal(signal.SIGINT)
-            for process in self.running.values():
+            for process in processes:
                 process.wait()
 
-    def _start(self, workers: int) -> bool:
+    def _start(self, workers: int, stack: int) -> bool:
         """Starts as many runs as fit; returns whether any is still waiting."""
         waiting = [
             index
             for index, job in enumerate(self.jobs)
             if index not in self.running and index not in self.failed and not job.is_over
         ]
-        for index in waiting:
-            folder = self.jobs[index].folder
-            if len(self.running) == workers:
-                break
-            if RunFolder(folder).is_locked():  # By another sweep: try again later.
-                continue
-            with (folder / LOG).open("ab") as log:
-                self.running[index] = subprocess.Popen(
-                    [sys.executable, "-m", "covshift", "resume", str(folder)],
+        # Those that another sweep has locked are tried again later.
+        free = [k for k in waiting if not RunFolder(self.jobs[k].folder).is_locked()]
+        failed = [k for k in free if k in self.tries]
+        fresh = [k for k in free if k not in self.tries]
+        stacks = [[k] for k in failed]
+        stacks += stacks_of(self.jobs, fresh, stack, workers - len(set(self.running.values())))
+        for members in stacks[: workers - len(set(self.running.values()))]:
+            folders = [self.jobs[k].folder for k in members]
+            stacked = stack > 1 and stack_key(self.jobs[members[0]].config) is not None
+            with (folders[0] / LOG).open("ab") as log:
+                process = subprocess.Popen(
+                    [
+                        *(sys.executable, "-m", "covshift", "resume"),
+                        *map(str, folders),
+                        *(["--stacked"] if stacked else []),
+                    ],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,  # Ctrl-C reaches it through us, once.
                 )
-            self.tries[index] = self.tries.get(index, 0) + 1
+            for k in members:
+                self.running[k], self._logs[k] = process, folders[0] / LOG
+                self.tries[k] = self.tries.get(k, 0) + 1
         return bool(waiting)
 
     def _collect(self) -> None:
@@ -119,5 +138,27 @@ class Sweep:
                 continue
             del self.running[index]
             if not self.jobs[index].is_over and self.tries[index] >= _TRIES:
-                lines = (self.jobs[index].folder / LOG).read_text(errors="replace").splitlines()
+                lines = self._logs[index].read_text(errors="replace").splitlines()
                 self.failed[index] = lines[-1] if lines else f"status {process.returncode}"
+
+
+def stacks_of(
+    jobs: Sequence[Job], waiting: Sequence[int], stack: int, workers: int
+) -> list[list[int]]:
+    """Which of the waiting jobs are to be updated together, by their indices.
+
+    Stacks are no larger than it takes to give each of the workers something to do.
+    """
+    size = min(stack, -(-len(waiting) // max(workers, 1)))
+    alone: list[list[int]] = []
+    together: dict[Hashable, list[int]] = {}
+    for index in waiting:
+        key = stack_key(jobs[index].config)
+        if key is None:
+            alone.append([index])
+        else:
+            together.setdefault(key, []).append(index)
+    parts = [
+        members[k : k + size] for members in together.values() for k in range(0, len(members), size)
+    ]
+    return sorted([*parts, *alone])

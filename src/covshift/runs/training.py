@@ -9,11 +9,11 @@ from typing import IO, NamedTuple, final
 
 from covshift.config.training import TrainConfig
 from covshift.errors import InputError
-from covshift.learners.deep import AgentLearner, Diverged, LearnerState
+from covshift.learners.deep import AgentLearner, Diverged, LearnerState, UpdateReport
 from covshift.records import MetricsFile, Row, RunFolder
 from covshift.runs.checkpoints import Checkpoint, write_checkpoint
 from covshift.runs.measures import Evaluator, MeanReports
-from covshift.runs.replay import Replay
+from covshift.runs.replay import Draw, Replay
 from covshift.runs.signals import stop_requests
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
@@ -79,29 +79,53 @@ class Trainer:
         Raises:
             Diverged: the run ends, its status is written and the last good checkpoint kept.
         """
-        _keep_freed_memory()
-        last = self.config.optimization.num_updates
-        if self.metrics.is_empty:
-            yield Tick(0, self._log())
-        while self.update < last:
+        first = self.begin()
+        if first is not None:
+            yield first
+        while not self.is_done:
             try:
                 self.step()
-                due = self.update % self.config.log_every == 0 or self.update == last
-                row = self._log() if due else None
+                tick = self.log_if_due()
             except Diverged as error:
-                if self._reports.count:
-                    self.metrics.write(self._row())
-                self.folder.write_status("diverged", self.update, str(error))
+                self.write_divergence(error)
                 raise
-            yield Tick(self.update, row)
-        self.folder.write_status("finished", self.update)
+            yield tick
+        self.finish()
 
     def step(self) -> None:
         """Draws, learns, renews priorities."""
         draw = self.replay.draw(self.update)
-        report = self.learner.update(draw.values, draw.states, draw.loss_weights)
+        self.take_in(draw, self.learner.update(draw.values, draw.states, draw.loss_weights))
+
+    def begin(self) -> Tick | None:
+        """Writes the first row, which is an evaluation before any update; None if it was written before."""
+        _keep_freed_memory()
+        return Tick(0, self._log()) if self.metrics.is_empty else None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all updates are done."""
+        return self.update >= self.config.optimization.num_updates
+
+    def take_in(self, draw: Draw, report: UpdateReport) -> None:
+        """Renews priorities after an update, and counts its means."""
         self.replay.renew(draw, report)
         self._reports.add(report.means)
+
+    def log_if_due(self) -> Tick:
+        """Writes a row and a checkpoint if they are due after this update."""
+        due = self.update % self.config.log_every == 0 or self.is_done
+        return Tick(self.update, self._log() if due else None)
+
+    def write_divergence(self, error: Diverged) -> None:
+        """Writes the means up to here and how the run ended; the last good checkpoint is kept."""
+        if self._reports.count:
+            self.metrics.write(self._row())
+        self.folder.write_status("diverged", self.update, str(error))
+
+    def finish(self) -> None:
+        """Writes that all updates are done."""
+        self.folder.write_status("finished", self.update)
 
     def save(self) -> None:
         """Writes a checkpoint of this moment."""
@@ -118,6 +142,11 @@ class Trainer:
         state = LearnerState(learner.tensors | replay.tensors, values)
         write_checkpoint(self.folder.checkpoints, self.update, state)
 
+    def save_interrupted(self) -> None:
+        """Writes a checkpoint, and that the run was interrupted."""
+        self.save()
+        self.folder.write_status("interrupted", self.update)
+
     def close(self) -> None:
         """Closes what the run holds open."""
         self.metrics.close()
@@ -127,8 +156,7 @@ class Trainer:
     def _log(self) -> Row:
         """Writes a row, with an evaluation if one is due, and a checkpoint."""
         row = self._row() | self.replay.law()
-        last = self.update == self.config.optimization.num_updates
-        if self.update % self.config.evaluation.evaluate_every == 0 or last:
+        if self.update % self.config.evaluation.evaluate_every == 0 or self.is_done:
             row |= self.evaluator.evaluate(row)
         self.metrics.write(row)
         self.save()
@@ -165,8 +193,7 @@ def run_to_end(
                 if events is not None and tick.row is not None:
                     events.write(tick.row)
                 if asked:
-                    trainer.save()
-                    trainer.folder.write_status("interrupted", trainer.update)
+                    trainer.save_interrupted()
                     raise Interrupted(
                         f"saved at update {trainer.update:,}; continue with: "
                         f"covshift resume {trainer.folder.path}"

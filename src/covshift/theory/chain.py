@@ -14,6 +14,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import splu
 
 from covshift.errors import InputError
+from covshift.theory.multigrid import Multigrid
 from covshift.validation import (
     TOLERANCE,
     Dense,
@@ -29,6 +30,12 @@ from covshift.validation import (
 
 _SMALL, _DENSE = 300, 2000
 """States up to which elimination is always used, and up to which it is used where a factorization is too inexact."""
+
+_LARGE = 200_000
+"""States from which multigrid is tried first; with fewer, a sparse factorization is as fast."""
+
+_MULTIGRID_CONDITION = 1e10
+"""Largest condition number at which multigrid leaves enough digits of a stationary distribution."""
 
 
 @final
@@ -139,22 +146,25 @@ class MarkovChain:
 
 @final
 class Resolvent:
-    """(I - βP)⁻¹ by one LU factorization that serves P and Pᵀ.
+    """(I - βP)⁻¹ by one LU factorization or one multigrid hierarchy that serves P and Pᵀ.
 
     Sparse matrices are ordered by minimum degree on the pattern of A + Aᵀ and factorized without
-    pivoting off the diagonal, which is safe for these diagonally dominant matrices.
+    pivoting off the diagonal, which is safe for these diagonally dominant matrices. Large ones are solved by multigrid
+    first (`Multigrid.solve` states the tolerance), and factorized only where it does not converge.
     """
 
     def __init__(self, p: Matrix, discount: float) -> None:
         check_discount("discount", discount)
-        if sp.issparse(p):
-            system = sp.eye_array(p.shape[0], format="csc") - discount * sp.csc_array(p)
-            self._solve = _factorize_sparse(system)
-        else:
+        self._solve: Callable[[Vector, bool], Vector]
+        if not sp.issparse(p):
             lu = scipy.linalg.lu_factor(np.eye(p.shape[0]) - discount * p)
             self._solve = lambda b, transposed: np.asarray(
                 scipy.linalg.lu_solve(lu, b, trans=1 if transposed else 0)
             )
+        elif p.shape[0] < _LARGE:
+            self._solve = _factorize_sparse(_system(p, discount))
+        else:
+            self._solve = _solve_large(_system(p, discount))
 
     def solve(self, b: ArrayLike) -> Vector:
         """x with (I - βP) x = b."""
@@ -182,6 +192,30 @@ def total_variation(d: ArrayLike, other: ArrayLike) -> float:
     """½ Σ |d - other|, the largest difference in probability of any event."""
     first = np.asarray(d, dtype=np.float64)
     return float(0.5 * np.abs(first - as_vector("other", other, first.shape[0])).sum())
+
+
+def _system(p: Matrix, discount: float) -> sp.csc_array:
+    """I - discount · P."""
+    return sp.csc_array(sp.eye_array(p.shape[0], format="csc") - discount * sp.csc_array(p))
+
+
+def _solve_large(system: sp.csc_array) -> Callable[[Vector, bool], Vector]:
+    """Solves by multigrid until it fails once, and by a factorization from then on."""
+    multigrid: Multigrid | None = Multigrid(sp.csr_array(system))
+    eliminate: Callable[[Vector, bool], Vector] | None = None
+
+    def solve(b: Vector, transposed: bool) -> Vector:
+        nonlocal multigrid, eliminate
+        if multigrid is not None:
+            x = multigrid.solve(b, transposed=transposed)
+            if x is not None:
+                return x
+            multigrid = None
+        if eliminate is None:
+            eliminate = _factorize_sparse(system)
+        return eliminate(b, transposed)
+
+    return solve
 
 
 def _factorize_sparse(system: sp.csc_array) -> Callable[[Vector, bool], Vector]:
@@ -258,7 +292,11 @@ def _solve_anchored(block: Matrix, anchor: int) -> tuple[Vector, float]:
         if sp.issparse(block):
             rows = sp.csr_array(block)
             inflow = rows[[anchor]].toarray().ravel()[rest]
-            system = sp.eye_array(len(rest), format="csc") - sp.csc_array(rows[rest][:, rest])
+            system = _system(rows[rest][:, rest], 1.0)
+            if len(rest) >= _LARGE:
+                mass, condition = _balance_diffusive(system, inflow)
+                if condition <= _MULTIGRID_CONDITION:
+                    return _normalized(mass, anchor), condition
             solve = _factorize_sparse(system)
             mass, visits = solve(inflow, True), solve(np.ones(len(rest)), True)
         else:
@@ -267,7 +305,23 @@ def _solve_anchored(block: Matrix, anchor: int) -> tuple[Vector, float]:
             mass, visits = np.linalg.solve(system_t, right).T
     except (np.linalg.LinAlgError, RuntimeError):  # exactly singular
         return np.zeros(block.shape[0]), float("inf")
-    distribution = np.insert(np.maximum(mass, 0.0), anchor, 1.0)
     # Rounding that makes an entry of the norm negative has lost every digit.
     condition = float(visits.max()) if visits.min() > 0.0 else float("inf")
-    return np.asarray(distribution / distribution.sum()), condition
+    return _normalized(mass, anchor), condition
+
+
+def _balance_diffusive(system: sp.csc_array, inflow: Vector) -> tuple[Vector, float]:
+    """The mass by multigrid and a bound on the condition, which is infinite where multigrid does not apply.
+
+    Only chains without much of a drift are tried. Under a drift a stationary distribution falls by hundreds of
+    orders of magnitude, and elimination alone gets its small entries right.
+    """
+    multigrid = Multigrid(sp.csr_array(system))
+    mass = multigrid.solve(inflow, transposed=True) if multigrid.is_diffusive else None
+    return (inflow, float("inf")) if mass is None else (mass, multigrid.visits_bound())
+
+
+def _normalized(mass: Vector, anchor: int) -> Vector:
+    """The distribution with a mass of 1 at the anchor and these masses elsewhere."""
+    distribution = np.insert(np.maximum(mass, 0.0), anchor, 1.0)
+    return np.asarray(distribution / distribution.sum())

@@ -26,15 +26,16 @@ Engine = Callable[[list[Job], RuntimeOptions, Callable[[list[int]], None]], dict
 
 def make_engine(options: RunOptions) -> Engine:
     """Processes on this machine, or tasks of a Ray cluster."""
+    stack = check_count("stack", options.stack)
     if options.engine == "ray":
-        return partial(run_on_ray, address=options.ray_address)
+        return partial(run_on_ray, address=options.ray_address, stack=stack)
     workers = check_count("workers", options.workers)
 
     def run(
         jobs: list[Job], runtime: RuntimeOptions, watch: Callable[[list[int]], None]
     ) -> dict[int, str]:
         sweep = Sweep(jobs)
-        sweep.run(workers, runtime, lambda now: watch(list(now.running)))
+        sweep.run(workers, runtime, lambda now: watch(list(now.running)), stack)
         return sweep.failed
 
     return run

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from rich import box
 from rich.console import Console
+from rich.table import Table
 
 from covshift.config.presets import make_config
 from covshift.data.store import Store
@@ -25,7 +27,8 @@ from covshift.validation import check_count
 from covshift.version import __version__
 
 ENV = "MinAtar/Breakout-v1"
-TITLES = {"c51": "C51, no correction", "c51-corrected": "C51, replay prioritized by c(s)"}
+PLAIN, CORRECTED = "c51", "c51-matched"
+TITLES = {PLAIN: "C51, no correction", CORRECTED: "C51, replay prioritized by c(s)"}
 SAMPLE = 20_000
 """States of the data whose ratio is drawn."""
 
@@ -38,12 +41,16 @@ class Agent(NamedTuple):
         curves: the score of each seed against updates.
         scores: the final score of each seed.
         diverged: how many runs stopped because the ratio or the loss diverged.
+        mean_ratio: E_μ[c] at the end, a mean over seeds; NaN without a ratio.
+        exact_mean_ratio: the same by episodes of the agent's own policy, with no ratio involved.
     """
 
     title: str
     curves: list[Curve]
     scores: list[float]
     diverged: int
+    mean_ratio: float
+    exact_mean_ratio: float
 
     @property
     def mean(self) -> float:
@@ -70,7 +77,7 @@ def run_demo(folder: Path, sizes: Sizes, options: RunOptions, console: Console) 
         for seed in range(sizes.seeds)
         for preset in TITLES
     }
-    data = collect_data(configs["c51", 0], folder / "data", console)
+    data = collect_data(configs[PLAIN, 0], folder / "data", console)
     jobs = {
         (preset, seed): Job(folder / "runs" / f"{preset}-seed{seed}", config, str(data))
         for (preset, seed), config in configs.items()
@@ -81,12 +88,13 @@ def run_demo(folder: Path, sizes: Sizes, options: RunOptions, console: Console) 
         for preset in TITLES
     }
     store = Store.open(data)
-    sample = sample_ratios(store, jobs["c51-corrected", 0].folder, SAMPLE)
+    sample = sample_ratios(store, jobs[CORRECTED, 0].folder, SAMPLE)
     records = zip(sample.rows.tolist(), sample.ratio.tolist(), strict=True)
     write_csv(folder / "ratios.csv", [("row", "ratio"), *records])
-    episodes = configs["c51", 0].evaluation.evaluation_episodes
-    page = _page(folder, sizes, episodes, agents, store, DataRecord.read(data), sample)
-    write_text(folder / "index.html", page)
+    episodes = configs[PLAIN, 0].evaluation.evaluation_episodes
+    record = DataRecord.read(data)
+    write_text(folder / "index.html", _page(folder, sizes, episodes, agents, store, record, sample))
+    _print(console, agents, record.random_score)
     return Outcome(folder / "index.html")
 
 
@@ -122,7 +130,23 @@ def _agent(preset: str, folders: list[Path]) -> Agent:
         [run.curve("score") for run in runs],
         [run.ending("score") for run in runs],
         sum(run.diverged for run in runs),
+        float(np.mean([run.ending("mean_ratio") for run in runs])),
+        float(np.mean([run.ending("exact_mean_ratio") for run in runs])),
     )
+
+
+def _print(console: Console, agents: dict[str, Agent], random_score: float) -> None:
+    """The result as a table and a sentence."""
+    table = Table("agent", "mean score", "each seed", "mean c", "exact mean c", box=box.SIMPLE)
+    table.add_row("the random policy of the data", f"{random_score:.2f}", "", "", "")
+    for agent in agents.values():
+        ratios = [
+            "" if np.isnan(x) else f"{x:.2f}" for x in (agent.mean_ratio, agent.exact_mean_ratio)
+        ]
+        each = ", ".join(f"{score:.2f}" for score in agent.scores)
+        table.add_row(agent.title, f"{agent.mean:.2f}", each, *ratios)
+    console.print(table)
+    console.print(compare(agents[PLAIN], agents[CORRECTED]), highlight=False)
 
 
 def _page(
@@ -147,7 +171,7 @@ def _page(
         updates=sizes.updates,
         last=LAST,
         episodes=episodes,
-        verdict=compare(agents["c51"], agents["c51-corrected"]),
+        verdict=compare(agents[PLAIN], agents[CORRECTED]),
         curves=draw_curves(
             {agent.title: agent.curves for agent in agents.values()}, data.random_score
         ),
@@ -158,11 +182,11 @@ def _page(
         ),
         histogram=draw_histogram(ratio),
         histogram_text=(
-            f"c of {len(ratio):,} states of the data, drawn uniformly. Their mean is {ratio.mean():.2f}; "
-            f"{np.mean(ratio == 0):.0%} are predicted to be 0 (negative outputs are clipped). Sampling by c leaves an "
-            f"effective share of {share:.0%} of the data. The mean is not 1 because c counts visits per episode: a policy "
-            "that survives longer than a random one visits more states. The learned values depend on γ̂ and on the network; "
-            "trust their order more than their size."
+            f"c of {len(ratio):,} states of the data, drawn uniformly, by the first seed. Their mean is {ratio.mean():.2f}. "
+            f"Sampling by c leaves an effective share of {share:.0%} of the data. The mean is not 1 because c counts visits "
+            "per episode: a policy that survives longer than a random one visits more states. Episodes that the agents "
+            f"played say {agents[CORRECTED].exact_mean_ratio:.2f}, where the learned ratios of all seeds have a mean of "
+            f"{agents[CORRECTED].mean_ratio:.2f} in the last updates."
         ),
         gallery_text=(
             "States of the data that the corrected agent's ratio ranks highest and lowest. High c should mark what the "
@@ -176,5 +200,6 @@ def _page(
             f"--seeds {sizes.seeds}"
         ),
         folder=str(folder),
+        watched=CORRECTED,
         version=__version__,
     )

@@ -4,17 +4,21 @@ from covshift.learners.deep.agent import REPORTED_MEANS, AgentLearner, Diverged
 from covshift.learners.deep.batches import (
     RatioBatch,
     ValueBatch,
+    end_batch,
     ratio_batch,
     ring_batch,
     value_batch,
 )
 from covshift.learners.deep.priorities import Priority, UpdateReport, make_priority
 from covshift.learners.deep.ratio import RatioLearner, RatioLoss
+from covshift.learners.deep.stack import AgentStack, Batches, stack_key
 from covshift.learners.deep.state import LearnerState
 
 __all__ = [
     "REPORTED_MEANS",
     "AgentLearner",
+    "AgentStack",
+    "Batches",
     "Diverged",
     "LearnerState",
     "Priority",
@@ -23,8 +27,10 @@ __all__ = [
     "RatioLoss",
     "UpdateReport",
     "ValueBatch",
+    "end_batch",
     "make_priority",
     "ratio_batch",
     "ring_batch",
+    "stack_key",
     "value_batch",
 ]

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from covshift.config.training import TrainConfig
 from covshift.learners.deep.batches import RatioBatch, ValueBatch
+from covshift.learners.deep.closure import MassClosure
 from covshift.learners.deep.priorities import DrawnTransitions, Priority, UpdateReport
 from covshift.learners.deep.ratio import RatioLoss, clipped
 from covshift.learners.deep.state import LearnerState
@@ -37,8 +38,26 @@ class Diverged(Exception):  # noqa: N818
     """The loss is not finite, or the ratio is beyond its bound; the parameters are as before the update."""
 
 
+class Forward(NamedTuple):
+    """What an update computes before its step.
+
+    Attributes:
+        loss: to be minimized.
+        size: mean |c| over the ratio's batch; None where the ratio is not learned.
+        priority: of each transition of the value's batch; None where transitions are drawn uniformly.
+        ratio: c of each state of the ratio's batch, clipped at 0; None where it is not learned.
+        means: in the order of `REPORTED_MEANS`.
+    """
+
+    loss: Tensor
+    size: Tensor | None
+    priority: Tensor | None
+    ratio: Tensor | None
+    means: Tensor
+
+
 class _Losses(NamedTuple):
-    """What the forward pass of an update gives.
+    """The losses of both batches.
 
     Attributes:
         total: to be minimized.
@@ -88,6 +107,9 @@ class AgentLearner:
         self.support = value_support(config.value).to(device)
         head = self.network.ratio_head
         self.ratio_loss = RatioLoss(config.ratio, LINEAR if head is None else head.link)
+        self.closure: MassClosure | None = None
+        if config.ratio.mass_closure:
+            self.closure = MassClosure(config.ratio.ratio_discount, device)
         self.num_updates = 0
         self._correction = config.replay.correction
 
@@ -107,25 +129,56 @@ class AgentLearner:
         Raises:
             Diverged: nothing was changed.
         """
+        weights = None if loss_weights is None else loss_weights.astype(np.float32)
         try:
-            losses = self._losses(values, ratios, loss_weights)
-            priority = None if self.priority is None else self.priority.of_drawn(losses.drawn)
+            found = self.forward(values, ratios, weights)
         except LinkOverflowError as error:
             raise Diverged(f"update {self.num_updates + 1}: {error}") from error
-        self._check(losses.total, losses.c_t)
+        self.check(float(found.loss.detach()), None if found.size is None else float(found.size))
 
         self.optimizer.zero_grad()
-        losses.total.backward()  # type: ignore[no-untyped-call]
+        found.loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
+        self.finish_update()
+        return UpdateReport(_to_numpy(found.priority), _to_numpy(found.ratio), found.means)
+
+    def forward(
+        self,
+        values: ValueBatch,
+        ratios: RatioBatch | None,
+        loss_weights: NDArray[np.float32] | None,
+    ) -> Forward:
+        """The loss of an update and what it reports, as a function of the networks and the batches alone."""
+        losses = self._losses(values, ratios, loss_weights)
+        priority = None if self.priority is None else self.priority.of_drawn(losses.drawn)
+        if losses.c_t is None:
+            size = ratio = None
+            mean = square = torch.zeros((), device=self.device)
+        else:
+            size, ratio = losses.c_t.abs().mean(), clipped(losses.c_t)
+            mean, square = ratio.mean(), (ratio**2).mean()
+        means = torch.stack([losses.value, losses.squared_error, losses.residual, mean, square])
+        return Forward(losses.total, size, priority, ratio, means)
+
+    def check(self, loss: float, size: float | None) -> None:
+        """Compares the loss and the mean |c| of an update with their bounds.
+
+        Raises:
+            Diverged: one is beyond.
+        """
+        if not np.isfinite(loss):
+            raise Diverged(f"the loss of update {self.num_updates + 1} is {loss}")
+        bound = self.config.optimization.divergence_bound
+        if size is not None and not size <= bound:
+            raise Diverged(
+                f"the mean |c| of update {self.num_updates + 1} is {size:.4g}, beyond {bound:g}"
+            )
+
+    def finish_update(self) -> None:
+        """Counts an update, and copies the network to the target network if that is due."""
         self.num_updates += 1
         if self.num_updates % self.config.target_updates == 0:
             self.target.load_state_dict(self.network.state_dict())
-
-        ratio = None if losses.c_t is None else clipped(losses.c_t)
-        zero = torch.zeros((), device=self.device)
-        mean, square = (zero, zero) if ratio is None else (ratio.mean(), (ratio**2).mean())
-        means = torch.stack([losses.value, losses.squared_error, losses.residual, mean, square])
-        return UpdateReport(_to_numpy(priority), _to_numpy(ratio), means)
 
     def state_dict(self) -> LearnerState:
         """All that changes, for an exact resume."""
@@ -133,16 +186,22 @@ class AgentLearner:
         tensors |= {f"target.{name}": value for name, value in self.target.state_dict().items()}
         for index, slots in self.optimizer.state_dict()["state"].items():
             tensors |= {f"optimizer.{index}.{slot}": value for slot, value in slots.items()}
+        if self.closure is not None:
+            tensors["closure"] = self.closure.means
         tensors = {name: value.detach().contiguous() for name, value in tensors.items()}
-        values = {"update": self.num_updates, "mean_weight": self.ratio_loss.mean_weight}
+        weight = float(self.ratio_loss.mean_weight)
+        values = {"update": self.num_updates, "mean_weight": None if np.isnan(weight) else weight}
         return LearnerState(tensors, values)
 
     def load_state_dict(self, state: LearnerState) -> None:
         """Continues from what `state_dict` gave."""
         self.num_updates = int(state.values["update"])
-        self.ratio_loss.mean_weight = state.values["mean_weight"]
+        weight = state.values["mean_weight"]
+        self.ratio_loss.mean_weight.fill_(np.nan if weight is None else weight)
         self.network.load_state_dict(state.tensors_under("network."))
         self.target.load_state_dict(state.tensors_under("target."))
+        if self.closure is not None:
+            self.closure.means = state.tensors["closure"].to(self.device)
         slots: dict[int, dict[str, Tensor]] = {}
         for name, value in state.tensors_under("optimizer.").items():
             index, slot = name.split(".")
@@ -159,7 +218,7 @@ class AgentLearner:
         self,
         values: ValueBatch,
         ratios: RatioBatch | None,
-        loss_weights: NDArray[np.float64] | None,
+        loss_weights: NDArray[np.float32] | None,
     ) -> _Losses:
         """The forward pass."""
         size = len(values.a_tm1)
@@ -200,6 +259,8 @@ class AgentLearner:
         """The value's distribution and the ratio's target, both from the target network."""
         size = len(values.a_tm1)
         seen = [values.s_t] if ratios is None else [values.s_t, *ratios.s_window]
+        if ratios is not None and ratios.ends is not None:
+            seen.append(ratios.ends.s_tm1)
         features = cast(Tensor, self.target.torso(self._states(*seen)))
         p = torch.softmax(cast(Tensor, self.target.value_head(features)), dim=-1)
         q = expected_value(p, self.support)
@@ -213,12 +274,30 @@ class AgentLearner:
             return p_target, None
         steps, states = ratios.a_window.shape
         pi = epsilon_greedy_probabilities(q[size:], self.config.ratio.target_epsilon)
-        pi_window = chosen(pi, self._tensor(ratios.a_window.ravel())).view(steps, states)
+        past = steps * states
+        pi_window = chosen(pi[:past], self._tensor(ratios.a_window.ravel())).view(steps, states)
         c_source = self.target.ratio(features[size : size + states])
+        if self.closure is not None:
+            newest = size + past - states
+            c_source = c_source * self._mass_factor(features[newest:], pi[past:], ratios)
         return p_target, self.ratio_loss.targets(c_source, pi_window, ratios)
 
+    def _mass_factor(self, features: Tensor, pi_end: Tensor, ratios: RatioBatch) -> Tensor:
+        """α, from the states before the batch's own and from those that end an episode, in this order."""
+        assert self.closure is not None
+        assert ratios.ends is not None
+        ends, before = ratios.ends, len(ratios.s_t)
+        c = self.target.ratio(features)
+        if self.config.ratio.source_clip:
+            c = clipped(c)
+        is_inner = ~self._tensor(ratios.is_initial_window[-1])
+        pi = chosen(pi_end, self._tensor(ends.a_tm1))
+        rho = importance_ratio(pi, self._tensor(ends.mu_tm1))
+        rho = torch.where(self._tensor(ends.is_cut), 1.0, rho)
+        return self.closure.factor(c[:before], is_inner, c[before:], rho, ends)
+
     def _weighted(
-        self, errors: Tensor, drawn: DrawnTransitions, loss_weights: NDArray[np.float64] | None
+        self, errors: Tensor, drawn: DrawnTransitions, loss_weights: NDArray[np.float32] | None
     ) -> Tensor:
         if self._correction != "resample":
             c = drawn.ratio()
@@ -227,7 +306,7 @@ class AgentLearner:
             return errors * c
         if loss_weights is None:
             return errors
-        return errors * self._tensor(loss_weights.astype(np.float32))
+        return errors * self._tensor(loss_weights)
 
     @torch.no_grad()
     def _ratio_of(self, features: Tensor) -> Tensor:
@@ -242,21 +321,14 @@ class AgentLearner:
         pi = epsilon_greedy_probabilities(q, self.config.ratio.target_epsilon)
         return importance_ratio(chosen(pi, self._tensor(values.a_tm1)), self._tensor(values.mu_tm1))
 
-    def _check(self, loss: Tensor, c_t: Tensor | None) -> None:
-        total = float(loss.detach())
-        if not np.isfinite(total):
-            raise Diverged(f"the loss of update {self.num_updates + 1} is {total}")
-        if c_t is not None:
-            size, bound = float(c_t.abs().mean()), self.config.optimization.divergence_bound
-            if not size <= bound:
-                raise Diverged(
-                    f"the mean |c| of update {self.num_updates + 1} is {size:.4g}, beyond {bound:g}"
-                )
-
-    def _states(self, *parts: NDArray[Any]) -> Tensor:
+    def _states(self, *parts: NDArray[Any] | Tensor) -> Tensor:
+        if isinstance(parts[0], Tensor):
+            return torch.cat(cast("tuple[Tensor, ...]", parts))
         return self._tensor(parts[0] if len(parts) == 1 else np.concatenate(parts))
 
-    def _tensor(self, array: NDArray[Any]) -> Tensor:
+    def _tensor(self, array: NDArray[Any] | Tensor) -> Tensor:
+        if isinstance(array, Tensor):
+            return array
         return torch.from_numpy(array).to(self.device, non_blocking=True)
 
 

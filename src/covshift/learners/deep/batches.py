@@ -31,6 +31,26 @@ class ValueBatch(NamedTuple):
     s_t: NDArray[Any]
 
 
+class EndBatch(NamedTuple):
+    """States after which no state of their episode follows, drawn uniformly among such states.
+
+    Attributes:
+        s_tm1: the states.
+        a_tm1: the actions taken there; 0 where there was none.
+        mu_tm1: μ(a|s) of these actions.
+        is_cut: whether there was no action, since the episode was truncated there.
+        share: share of the data's states that are of this kind.
+        initial_share: share of the data's states that start an episode.
+    """
+
+    s_tm1: NDArray[Any]
+    a_tm1: NDArray[np.int64]
+    mu_tm1: NDArray[np.float32]
+    is_cut: NDArray[np.bool_]
+    share: float
+    initial_share: float
+
+
 class RatioBatch(NamedTuple):
     """States for the ratio, each with the n steps that led to it; step k of n is the first index.
 
@@ -42,6 +62,7 @@ class RatioBatch(NamedTuple):
         mu_window: μ(a|s) of them; 1 where there was no step.
         is_initial_window: whether the state that a step led to starts an episode, so that there was none.
         is_source_initial: whether the window's first state starts an episode.
+        ends: states that end an episode, for the mass closure; None without it.
     """
 
     s_t: NDArray[Any]
@@ -51,6 +72,7 @@ class RatioBatch(NamedTuple):
     mu_window: NDArray[np.float32]
     is_initial_window: NDArray[np.bool_]
     is_source_initial: NDArray[np.bool_]
+    ends: EndBatch | None = None
 
 
 def value_batch(store: Store, ids: NDArray[np.int64], options: ValueOptions) -> ValueBatch:
@@ -120,6 +142,20 @@ def ratio_batch(store: Store, ids: NDArray[np.int64], options: RatioOptions) -> 
         np.where(initial, np.float32(1), store.columns["mu"][window]),
         initial,
         store.columns["is_initial"][window[0]],
+    )
+
+
+def end_batch(store: Store, ids: NDArray[np.int64], share: float, initial_share: float) -> EndBatch:
+    """The states at these rows, after which no state of their episode follows; the shares are those of `EndBatch`."""
+    action = store.columns["action"][ids].astype(np.int64)
+    is_cut = action < 0
+    return EndBatch(
+        store.states(ids),
+        np.where(is_cut, 0, action),
+        np.where(is_cut, np.float32(1), store.columns["mu"][ids]),
+        is_cut,
+        share,
+        initial_share,
     )
 
 

@@ -57,7 +57,7 @@ class RatioLoss:
         link: how the head's scores become ratios.
 
     Attributes:
-        mean_weight: running mean of 1/max(c, 1 - γ̂) under `inverse` weighting; None before the first batch.
+        mean_weight: running mean of 1/max(c, 1 - γ̂) under `inverse` weighting; NaN before the first batch.
     """
 
     def __init__(self, options: RatioOptions, link: RatioLink = LINEAR) -> None:
@@ -67,7 +67,7 @@ class RatioLoss:
             raise InputError(
                 "ratio_loss matching needs a RatioHead with a FlooredLink, such as make_link('safe', ratio_discount)"
             )
-        self.mean_weight: float | None = None
+        self.mean_weight = torch.tensor(torch.nan, dtype=torch.float64)
         self._weights = self._inverse_weights if options.ratio_weighting == "inverse" else None
 
     def targets(self, c_source: Tensor, pi_window: Tensor, batch: RatioBatch) -> Tensor:
@@ -126,11 +126,13 @@ class RatioLoss:
 
         A function of the state alone, never of the target.
         """
-        weights: Tensor = inverse_ratio_weight(c_t, 1.0 - self.options.ratio_discount)
-        mean = float(weights.mean())
-        if self.mean_weight is None:
-            self.mean_weight = mean
-        self.mean_weight += (1.0 - _WEIGHT_MEMORY) * (mean - self.mean_weight)
+        floor = torch.as_tensor(
+            1.0 - self.options.ratio_discount, dtype=c_t.dtype, device=c_t.device
+        )
+        weights: Tensor = inverse_ratio_weight(c_t, floor)
+        mean = weights.mean().cpu().double()
+        before = torch.where(self.mean_weight.isnan(), mean, self.mean_weight)
+        self.mean_weight = before + (1.0 - _WEIGHT_MEMORY) * (mean - before)
         return weights / self.mean_weight
 
 
@@ -211,5 +213,7 @@ def clipped(c: Tensor) -> Tensor:
     return c.clamp(min=0.0)
 
 
-def _tensor(array: NDArray[Any], device: torch.device) -> Tensor:
+def _tensor(array: NDArray[Any] | Tensor, device: torch.device) -> Tensor:
+    if isinstance(array, Tensor):
+        return array
     return torch.from_numpy(np.ascontiguousarray(array)).to(device, non_blocking=True)
