@@ -57,8 +57,8 @@ the datasets, seed by seed. At the scale `paper` ten million transitions are col
 VALUE_BOUNDS: Mapping[str, Mapping[str, float]] = {"small": {"MinAtar/SpaceInvaders-v1": 40.0}}
 """Where the atoms end at a scale in a game, if not at C51's ±10.
 
-The rule: the first of 10, 40 and 160 with which a run of `c51` ends with at most 5 % of its probability on the outermost
-atoms; `docs/experiments.md` has the measurements.
+The rule: the first of 10, 40 and 160 with which a run of `c51` has at most 5 % of its probability on the outermost atoms at
+every evaluation; `docs/experiments.md` has the measurements.
 """
 
 
