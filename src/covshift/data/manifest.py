@@ -210,7 +210,9 @@ def _flatten(value: dict[str, Any], prefix: str = "") -> dict[str, str]:
     for key, entry in value.items():
         name = f"{prefix}{key}"
         flat |= (
-            _flatten(entry, f"{name}.") if isinstance(entry, dict) else {name: json.dumps(entry)}
+            _flatten(entry, f"{name}.")
+            if isinstance(entry, dict)
+            else {name: json.dumps(entry, sort_keys=True)}
         )
     return flat
 
