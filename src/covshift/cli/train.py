@@ -137,13 +137,16 @@ class Resume:
     run_folder: Annotated[Path, tyro.conf.Positional]
     """Folder of the run."""
 
+    policy_module: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """Module that the run's behavior policy may import; without it, a run folder never makes covshift import code. Repeat it for several."""
+
     def run(self) -> None:
         """Trains to the end."""
         from covshift.records import RunFolder
         from covshift.runs.launch import resume_run
 
         folder = RunFolder(self.run_folder)
-        _train(resume_run(folder, None, print), folder.provenance()["runtime"])
+        _train(resume_run(folder, None, print, self.policy_module), folder.provenance()["runtime"])
 
 
 @dataclass(frozen=True)

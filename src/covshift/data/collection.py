@@ -83,7 +83,7 @@ class Request:
     transitions: Count
     policies: tuple[str, ...] = ("uniform",)
     seed: Annotated[int, Range(0)] = 0
-    envs: Count = 8
+    envs: Annotated[int, Range(1, 4096)] = 8
     options: EnvOptions = field(default_factory=EnvOptions)
     shard_transitions: Count = SHARD_TRANSITIONS
 

@@ -27,6 +27,9 @@ SHARD_TRANSITIONS = 262_144
 EPISODES_PER_SHARD = 1_000_000
 """Episode k of shard i has the number i · 1 000 000 + k."""
 
+MOST_ACTIONS = 2**15
+"""The column of actions has 16 bits."""
+
 COLUMNS: dict[str, pa.DataType] = {
     "action": pa.int16(),
     "mu": pa.float32(),

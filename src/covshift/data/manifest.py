@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field
 from typing_extensions import TypedDict
 
 from covshift.data.codec import LARGEST, FrameCodec, encoding_of
-from covshift.data.format import count_shard, shard_name
+from covshift.data.format import MOST_ACTIONS, count_shard, shard_name
 from covshift.errors import InputError
 from covshift.files import (
     DIGEST,
@@ -104,7 +104,7 @@ class Manifest(TypedDict):
 
     format_version: Annotated[int, AfterValidator(_check_version)]
     request: Request
-    num_actions: Annotated[int, Field(ge=1, le=2**15)]
+    num_actions: Annotated[int, Field(ge=1, le=MOST_ACTIONS)]
     observation: Annotated[Observation, AfterValidator(_check_observation)]
     versions: NotRequired[dict[str, str]]
     shards: NotRequired[list[Shard]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import fcntl
 import hashlib
@@ -159,6 +160,15 @@ class RunFolder:
         write_json(self.path / PROVENANCE, {**provenance, "runtime": runtime})
         write_json(self.path / CONFIG, dataclasses.asdict(config))
         self.write_status("new", 0)
+
+    def discard(self) -> None:
+        """Removes a run that was made and never started; a folder that holds anything else stays."""
+        if self.metrics_path.exists() or self.checkpoints.exists():
+            return
+        for name in (CONFIG, STATUS, PROVENANCE, LOCK):
+            (self.path / name).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self.path.rmdir()
 
     def lock(self) -> IO[bytes]:
         """Locks the run for this process until the returned file is closed, or the process ends.

@@ -7,11 +7,12 @@ from its newest checkpoint.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from covshift.config.training import RuntimeOptions
+from covshift.data.policies import policy_modules
 from covshift.errors import InputError
 from covshift.learners.deep import Diverged
 from covshift.records import RunFolder
@@ -68,8 +69,9 @@ def run_on_ray(
         # We retry a run that fails by itself; Ray retries one whose node was lost.
         task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=_RETRIES)(resume)
         # A worker's working directory is not ours.
-        folders = [str(job.folder.resolve()) for job in jobs]
-        waiting |= {task.remote(folder): index for index, folder in enumerate(folders)}
+        named = [policy_modules(job.config.data.behavior_policy) for job in jobs]
+        folders = [(str(job.folder.resolve()), own) for job, own in zip(jobs, named, strict=True)]
+        waiting |= {task.remote(*folder): index for index, folder in enumerate(folders)}
         tries = dict.fromkeys(range(len(jobs)), 1)
         while waiting:
             watch(list(waiting.values()))
@@ -81,7 +83,7 @@ def run_on_ray(
                     continue
                 if tries[index] < 2:
                     tries[index] += 1
-                    waiting[task.remote(folders[index])] = index
+                    waiting[task.remote(*folders[index])] = index
                 else:
                     failed[index] = reason
         watch([])
@@ -104,7 +106,7 @@ def _outcome(ray: Any, reference: Any) -> str:
         return f"{type(cause).__name__}: {cause}".splitlines()[0]
 
 
-def resume(folder: str) -> str:
+def resume(folder: str, trusted_modules: Sequence[str] = ()) -> str:
     """Resumes a run in the task's own process, so that both end together; returns how it ended."""
     run = RunFolder(Path(folder))
     with (run.path / LOG).open("a") as log:
@@ -113,7 +115,7 @@ def resume(folder: str) -> str:
             print(text, file=log, flush=True)
 
         try:
-            run_to_end(resume_run(run, None, say), lambda update, row: None)
+            run_to_end(resume_run(run, None, say, trusted_modules), lambda update, row: None)
         except (Diverged, InputError) as error:
             say(str(error))
             return str(error)

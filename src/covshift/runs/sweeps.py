@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import final
 
 from covshift.config.training import RuntimeOptions, TrainConfig
+from covshift.data.policies import policy_modules
 from covshift.records import RunFolder
 from covshift.runs.launch import create_run
+from covshift.runs.signals import start_child, wait_for_child
 
 _POLL_SECONDS = 0.5
 _TRIES = 2
@@ -87,7 +89,7 @@ class Sweep:
             for process in self.running.values():
                 process.send_signal(signal.SIGINT)
             for process in self.running.values():
-                process.wait()
+                wait_for_child(process)
 
     def _start(self, workers: int) -> bool:
         """Starts as many runs as fit; returns whether any is still waiting."""
@@ -102,14 +104,10 @@ class Sweep:
                 break
             if RunFolder(folder).is_locked():  # By another sweep: try again later.
                 continue
-            with (folder / LOG).open("ab") as log:
-                self.running[index] = subprocess.Popen(
-                    [sys.executable, "-m", "covshift", "resume", str(folder)],
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,  # Ctrl-C reaches it through us, once.
-                )
+            trusted = policy_modules(self.jobs[index].config.data.behavior_policy)
+            options = [option for module in trusted for option in ("--policy-module", module)]
+            command = [sys.executable, "-m", "covshift", "resume", str(folder), *options]
+            self.running[index] = start_child(command, folder / LOG)
             self.tries[index] = self.tries.get(index, 0) + 1
         return bool(waiting)
 
@@ -118,6 +116,7 @@ class Sweep:
             if process.poll() is None:
                 continue
             del self.running[index]
+            wait_for_child(process)
             if not self.jobs[index].is_over and self.tries[index] >= _TRIES:
                 lines = (self.jobs[index].folder / LOG).read_text(errors="replace").splitlines()
                 self.failed[index] = lines[-1] if lines else f"status {process.returncode}"
