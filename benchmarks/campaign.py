@@ -124,27 +124,36 @@ def main() -> None:
             ]
         )
         write_arrays(arrays)
-        table = kill_all(tasks(data, arrays), place, given.kills, given.minutes, rng)
-        print("| command | kills | lost | differing | processes left |\n|---|---|---|---|---|")
-        for task, count in table.items():
-            numbers = (count[key] for key in ("kills", "lost", "differing", "left"))
-            print(f"| {task} | {' | '.join(map(str, numbers))} |", flush=True)
-        print("\n| files | flips | refused | harmless | undetected |\n|---|---|---|---|---|")
+        every = tasks(data, arrays)
+        seconds = {name: run_whole(task, place / f"{name}-whole") for name, task in every.items()}
+        print("| files | flips | refused | harmless | undetected |\n|---|---|---|---|---|")
         for kind, count in flip_all(readers(place, data), place, given.flips, rng).items():
             numbers = (count[key] for key in ("flips", "refused", "harmless", "undetected"))
             print(f"| {kind} | {' | '.join(map(str, numbers))} |", flush=True)
+        table = kill_all(every, seconds, place, given.kills, given.minutes, rng)
+        print("\n| command | kills | lost | differing | processes left |\n|---|---|---|---|---|")
+        for task, count in table.items():
+            numbers = (count[key] for key in ("kills", "lost", "differing", "left"))
+            print(f"| {task} | {' | '.join(map(str, numbers))} |", flush=True)
+
+
+def run_whole(task: Task, out: Path) -> float:
+    """Runs a command to its end, and returns how long that took."""
+    before = time.monotonic()
+    finish(task.command(out))
+    return time.monotonic() - before
 
 
 def kill_all(
-    every: dict[str, Task], place: Path, kills: int, minutes: float, rng: np.random.Generator
+    every: dict[str, Task],
+    seconds: dict[str, float],
+    place: Path,
+    kills: int,
+    minutes: float,
+    rng: np.random.Generator,
 ) -> dict[str, Counter[str]]:
     """Kills the commands in turn, and compares each with one that was not killed."""
-    whole, seconds = {}, {}
-    for name, task in every.items():
-        out = place / f"{name}-whole"
-        before = time.monotonic()
-        finish(task.command(out))
-        seconds[name], whole[name] = time.monotonic() - before, content(out, task.kept)
+    whole = {name: content(place / f"{name}-whole", task.kept) for name, task in every.items()}
     counts: dict[str, Counter[str]] = {name: Counter() for name in every}
     end, number = time.monotonic() + 60 * minutes, 0
     while sum(count["kills"] for count in counts.values()) < kills and time.monotonic() < end:
@@ -154,9 +163,11 @@ def kill_all(
             shutil.rmtree(left, ignore_errors=True)
         for _ in range(KILLS_PER_ROUND):
             done = sum(each["kills"] for each in counts.values())
-            if done >= kills or not kill_once(
-                task.command(out), rng.uniform(0, seconds[name]), count
-            ):
+            if done >= kills or time.monotonic() > end:
+                break
+            before = time.monotonic()
+            if not kill_once(task.command(out), rng.uniform(0, seconds[name]), count):
+                seconds[name] = time.monotonic() - before  # The machine has become faster.
                 break
         result = subprocess.run(task.command(out), capture_output=True, text=True)
         is_over = "is finished after" in result.stderr  # It had ended before it was killed.
@@ -246,7 +257,8 @@ def write_arrays(path: Path) -> None:
 
 def readers(place: Path, data: Path) -> dict[str, Reader]:
     """What is read after a flip: everything that the readers can give, so that any change shows."""
-    run, imported = place / "train-whole", place / "import-whole"
+    run, imported = place / "train-copy", place / "import-whole"
+    shutil.copytree(place / "train-whole", run)
     for old in sorted((run / "checkpoints").iterdir())[:-1]:
         shutil.rmtree(old)
     checkpoint = next((run / "checkpoints").iterdir()).relative_to(run)
