@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from covshift.data.array_files import read_arrays
 from covshift.data.dataset import OTHER_COLUMNS, Dataset, Episode, open_dataset
 from covshift.data.dataset_writer import write_dataset
-from covshift.data.format import SHARD_TRANSITIONS
+from covshift.data.format import MOST_ACTIONS, SHARD_TRANSITIONS
 from covshift.errors import InputError
 
 _KEPT = ("num_actions", "observation", "request")
@@ -53,7 +53,7 @@ def import_npz(
         actions = arrays["actions"]
         if actions.dtype.kind not in "iu":
             raise InputError(f"{path}: actions must be whole numbers, but they are {actions.dtype}")
-        num_actions = int(actions[~ended].max(initial=0)) + 1
+        num_actions = min(int(actions[~ended].max(initial=0)) + 1, MOST_ACTIONS)
     return write_dataset(
         out,
         _npz_episodes(arrays, ended),
