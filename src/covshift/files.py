@@ -1,15 +1,22 @@
-"""Files that are written whole or not at all, and their hashes."""
+"""Files that are written whole or not at all, their hashes, and what must hold before one is read."""
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
 import json
 import os
+import re
+import secrets
 import shutil
-from collections.abc import Iterable, Iterator
+import stat
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from covshift.errors import InputError
 
 CHECKSUMS = "checksums.sha256"
 """The file of a folder that `sha256sum --check` reads."""
@@ -17,19 +24,22 @@ CHECKSUMS = "checksums.sha256"
 PARTIAL = ".partial"
 """How the names of unfinished files end."""
 
+DIGEST = ".sha256"
+"""How the name of the file ends that holds the hash of one file, until the folder has its checksums."""
+
 
 @contextmanager
 def whole_file(path: Path, *, durable: bool = False) -> Iterator[Path]:
     """A path to write to; it becomes `path` if the block succeeds and is removed if it fails.
 
-    Readers see the old file or the new one, never a part of it. The name holds the process id, so that two
-    processes never write to the same partial file.
+    Readers see the old file or the new one, never a part of it. The name is drawn at random, so that two writers
+    never write to the same partial file.
 
     Args:
         path: the file to make or to replace.
         durable: also wait until the disk has it.
     """
-    partial = path.with_name(f"{path.name}.{os.getpid()}{PARTIAL}")
+    partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}{PARTIAL}")
     try:
         yield partial
         if durable:
@@ -44,19 +54,89 @@ def whole_file(path: Path, *, durable: bool = False) -> Iterator[Path]:
 def whole_folder(path: Path) -> Iterator[Path]:
     """A new folder to fill; it becomes `path` if the block succeeds and is removed if it fails.
 
-    What a killed process left behind is replaced.
+    Each writer fills a folder of its own. What a killed process left behind is removed.
 
     Args:
         path: the folder to make; it may exist if it is empty.
+
+    Raises:
+        InputError: the folder holds something, or another process is writing it.
     """
-    partial = path.with_name(f".{path.name}{PARTIAL}")
-    shutil.rmtree(partial, ignore_errors=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with locked(path.parent):
+        for left in _partial_folders(path):
+            if is_locked(left):
+                raise InputError(f"another process is writing {path}; wait for it, or end it")
+            shutil.rmtree(left)
+        partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}{PARTIAL}")
+        partial.mkdir()
+        handle = os.open(partial, os.O_RDONLY)
+        fcntl.flock(handle, fcntl.LOCK_EX)
     try:
-        partial.mkdir(parents=True)
         yield partial
-        partial.replace(path)
+        _move(partial, path)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+        os.close(handle)
+
+
+def _move(partial: Path, path: Path) -> None:
+    try:
+        partial.replace(path)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            raise
+        raise InputError(f"{path} exists already and is not empty; name another folder") from error
+
+
+def _partial_folders(path: Path) -> list[Path]:
+    pattern = re.compile(rf"\.{re.escape(path.name)}(\.[0-9a-f]{{8}})?{re.escape(PARTIAL)}")
+    return [entry for entry in path.parent.iterdir() if pattern.fullmatch(entry.name)]
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Locks a folder for this process; waits for another process that has locked it.
+
+    The lock is on the folder itself, so that no file is added to it, and ends with the process.
+    """
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def is_locked(folder: Path) -> bool:
+    """Whether a process has locked a folder."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
+def ordinary_file(path: Path) -> Path:
+    """The path of a file that lies in its folder: no pipe, no device, and no link that leads out of the folder.
+
+    Raises:
+        InputError: it is something else, or is not there.
+    """
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+    if not stat.S_ISREG(mode):
+        raise InputError(f"{path} cannot be read: it is not an ordinary file")
+    if path.resolve().parent != path.parent.resolve():
+        raise InputError(
+            f"{path} is a link that leads out of its folder; put the file itself there"
+        )
+    return path
 
 
 def write_text(path: Path, text: str) -> None:
@@ -70,15 +150,62 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, sort_keys=True) + "\n")
 
 
-def write_checksums(folder: Path, names: Iterable[str]) -> None:
-    """Writes the checksums of some of a folder's files."""
-    write_text(folder / CHECKSUMS, "".join(f"{sha256(folder / name)}  {name}\n" for name in names))
+def write_checksums(
+    folder: Path, names: Iterable[str], known: Mapping[str, str] | None = None
+) -> None:
+    """Writes the checksums of some of a folder's files.
+
+    Args:
+        folder: the folder.
+        names: names of the files.
+        known: hashes that were taken when a file was written, by its name; other files are hashed now.
+    """
+    digests = {name: (known or {}).get(name) or sha256(folder / name) for name in names}
+    write_text(folder / CHECKSUMS, "".join(f"{digests[name]}  {name}\n" for name in digests))
+
+
+def read_checksums(folder: Path) -> dict[str, str]:
+    """The checksums of a folder's files, by their names.
+
+    Raises:
+        InputError: there are none, or the file is damaged.
+    """
+    path = folder / CHECKSUMS
+    if not path.is_file():
+        raise InputError(f"{folder} has no {CHECKSUMS}: it is not finished, or a file was removed")
+    listed = {}
+    for line in path.read_text(errors="replace").removesuffix("\n").split("\n"):
+        if not re.fullmatch(r"[0-9a-f]{64}  [^/\x00-\x1f]+", line):
+            raise InputError(f"{path} is damaged: '{line[:80]}'")
+        listed[line[66:]] = line[:64]
+    return listed
 
 
 def sha256(path: Path) -> str:
     """The hash of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_digest(path: Path, digest: str) -> None:
+    """Records the hash that a file has or is about to have, beside it."""
+    write_text(path.with_name(path.name + DIGEST), f"{digest}  {path.name}\n")
+
+
+def read_digest(path: Path) -> str | None:
+    """The hash that was recorded for a file: beside it, or else in its folder's checksums; None if there is none."""
+    beside = path.with_name(path.name + DIGEST)
+    if beside.is_file():
+        return beside.read_text(errors="replace")[:64]
+    try:
+        return read_checksums(path.parent).get(path.name)
+    except InputError:
+        return None
+
+
+def is_whole(path: Path) -> bool:
+    """Whether a file is there and has the hash that was recorded for it."""
+    return path.is_file() and sha256(path) == read_digest(path)
 
 
 def sync(path: Path) -> None:

@@ -24,22 +24,26 @@ _SETTINGS: Any = {"strict": True, "extra": "forbid"}
 """Text is never taken for a number, and no key is ignored."""
 
 
-def read_json(path: Path, kind: type[T], *, finite: bool = True) -> T:
+def read_json(path: Path, kind: type[T], *, finite: bool = True, largest: int = _LARGEST) -> T:
     """The content of a JSON file as a value of a type.
 
     Args:
         path: the file.
         kind: a dataclass, a TypedDict, or a list or dict of these.
         finite: refuse numbers that are not finite.
+        largest: refuse whole numbers beyond this.
 
     Raises:
-        InputError: the file cannot be read, is not JSON, is nested more than 200 levels deep, or does not fit the type.
+        InputError: the file is not an ordinary file, cannot be read, is not JSON, is nested more than 200 levels deep, or does not fit the type.
             The message names the file and the key.
     """
     # Pydantic takes a tenth of a second to import, which commands that read no JSON should not pay.
     from pydantic import ValidationError
 
     try:
+        # A named pipe would be waited for.
+        if path.exists() and not path.is_file():
+            raise InputError(f"{path} cannot be read: it is not an ordinary file")
         text = path.read_bytes()
         value: T | None = _validator(cast(Any, kind), finite).validate_json(text)
     except OSError as error:
@@ -48,7 +52,7 @@ def read_json(path: Path, kind: type[T], *, finite: bool = True) -> T:
         raise InputError(f"{path}: {_sentence(wrong.errors()[0], kind)}") from None
     if value is None:
         raise InputError(f"{path}: the file must hold an object, but it is null")
-    json.loads(text, parse_int=lambda digits: _check_size(digits, path))
+    json.loads(text, parse_int=lambda digits: _check_size(digits, path, largest))
     return value
 
 
@@ -60,9 +64,9 @@ def _validator(kind: Any, finite: bool) -> TypeAdapter[Any]:
     return TypeAdapter(kind | None, config=_SETTINGS | {"allow_inf_nan": not finite})
 
 
-def _check_size(digits: str, path: Path) -> int:
+def _check_size(digits: str, path: Path, largest: int) -> int:
     number = int(digits)
-    if abs(number) > _LARGEST:
+    if abs(number) > largest:
         raise InputError(f"{path}: {digits[:20]}… is too large a number")
     return number
 

@@ -1,7 +1,11 @@
+import json
+import resource
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from covshift.config.environment import EnvOptions
 from covshift.config.presets import make_config
@@ -9,8 +13,11 @@ from covshift.config.training import RuntimeOptions
 from covshift.data.collection import Request, collect
 from covshift.data.store import Store
 from covshift.errors import InputError
+from covshift.files import write_checksums
+from covshift.learners.deep import LearnerState
 from covshift.records import RunFolder
 from covshift.runs import load_run, roll_out
+from covshift.runs.checkpoints import write_checkpoint
 from covshift.runs.launch import start_or_resume
 from covshift.runs.playing import evaluate_run, play_episode
 from covshift.runs.seeds import named_generator
@@ -113,3 +120,41 @@ def test_evaluation_says_what_was_played(run: Path) -> None:
         evaluate_run(run, 0, None, 0)
     with pytest.raises(InputError, match="epsilon must lie"):
         evaluate_run(run, 1, 2.0, 0)
+
+
+def test_a_damaged_newest_checkpoint_is_named(run: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(run, tmp_path / "run"))
+    newest = max((copy / "checkpoints").iterdir())
+    (newest / "state.json").write_text("{}")
+    facts = evaluate_run(copy, 1, None, 0)
+    assert newest.name in facts["damaged"]
+    assert "damaged" not in evaluate_run(run, 1, None, 0)
+
+
+def test_sizes_in_a_checkpoint_are_checked_before_memory_is_taken(
+    run: Path, tmp_path: Path
+) -> None:
+    copy = Path(shutil.copytree(run, tmp_path / "run"))
+    for place in (copy / "checkpoints").iterdir():
+        values = json.loads((place / "state.json").read_text())
+        (place / "state.json").write_text(json.dumps(values | {"state_shape": [2**26]}))
+        write_checksums(place, ["tensors.safetensors", "state.json"])
+    with pytest.raises(InputError, match="are not those of the network"):
+        load_run(copy)
+    for place in (copy / "checkpoints").iterdir():
+        (place / "state.json").write_text(json.dumps(values | {"num_actions": "many"}))
+        write_checksums(place, ["tensors.safetensors", "state.json"])
+    with pytest.raises(InputError, match=r"state\.json: num_actions must be a valid integer"):
+        load_run(copy)
+
+
+def test_a_full_disk_is_an_error_of_the_system(tmp_path: Path) -> None:
+    state = LearnerState({"x": torch.zeros(100_000)}, {})
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with pytest.raises(OSError, match="cannot be written"):
+            write_checkpoint(tmp_path, 1, state)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list(tmp_path.iterdir()) == []

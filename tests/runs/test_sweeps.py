@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -217,3 +218,41 @@ def test_a_lost_ray_node_loses_nothing(tmp_path: Path, data: str) -> None:
             alone(tmp_path / "alone" / job.folder.name, job)
             == (job.folder / "metrics.csv").read_bytes()
         )
+
+
+ALONE = """
+import sys
+from pathlib import Path
+from covshift.config.presets import make_config
+from covshift.config.training import RuntimeOptions
+from covshift.runs.sweeps import Job, Sweep
+
+config = make_config("covshift/RandomWalk-v0", "c51", "smoke", num_updates=100_000, evaluate_every=50)
+runtime = RuntimeOptions(device="cpu", threads=1)
+Sweep([Job(Path(sys.argv[1]), config, sys.argv[2])]).run(1, runtime, lambda _: None)
+"""
+
+
+def test_a_killed_sweep_leaves_no_run_behind(tmp_path: Path, data: str) -> None:
+    """The run saves and ends; on a loaded machine that may take a while, so the test waits."""
+    folder = RunFolder(tmp_path / "run")
+    process = subprocess.Popen([sys.executable, "-c", ALONE, str(folder.path), data])
+
+    def wait_until(holds: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 240
+        while not holds():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+    try:
+        wait_until(
+            lambda: (
+                process.poll() is not None or (folder.exists() and folder.status()["update"] > 0)
+            )
+        )
+        assert process.poll() is None
+    finally:
+        process.kill()
+        process.wait()
+    wait_until(lambda: not folder.is_locked())
+    assert folder.status()["status"] == "interrupted"

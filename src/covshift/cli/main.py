@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from covshift.errors import InputError
@@ -41,13 +45,40 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     Bad input ends with one sentence and status 2. SIGTERM and a closed terminal act like Ctrl-C.
     """
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) == signal.SIG_DFL:  # nohup has the latter ignored.
-            signal.signal(number, signal.default_int_handler)
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given == ["--version"]:
         print(f"covshift {__version__}")
         return
+    try:
+        # Nothing has been written yet. Libraries swallow a KeyboardInterrupt while they are imported.
+        with _leaving_at_once():
+            if os.environ.get("COVSHIFT_LIFELINE"):
+                from covshift.runs.signals import end_with_parent
+
+                end_with_parent()
+            command = _parse(given)
+            for module in _HEAVY.get(given[0] if given else "", ()):
+                importlib.import_module(module)
+        command.run()
+    except InputError as error:
+        _fail(str(error), 2)
+    except MemoryError as error:
+        _fail(f"not enough memory: {error}" if str(error) else "not enough memory", 1)
+    except RuntimeError as error:
+        # As torch says it.
+        if "allocate memory" not in str(error) and "out of memory" not in str(error):
+            raise
+        _fail(f"not enough memory: {str(error).splitlines()[0]}", 1)
+    except OSError as error:
+        file = f"{error.filename}: " if error.filename else ""
+        _fail(f"{file}{error.strerror or error}", 1)
+    except KeyboardInterrupt as stop:
+        keeps = given[:1] != ["estimate"]
+        usual = "finished work is kept, and the same command continues"
+        _fail(str(stop) or f"interrupted; {usual if keeps else 'nothing was written'}", 130)
+
+
+def _parse(given: list[str]) -> Any:
     import tyro
 
     from covshift.cli.collect import Collect
@@ -74,22 +105,49 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "report": Report,
         "theory": Theory,
     }
+    if given[:1] == ["train"]:
+        return parse_train(given[1:])
+    return tyro.extras.subcommand_cli_from_dict(
+        commands, prog="covshift", description=TOUR, args=given or ["--help"]
+    )
+
+
+@contextmanager
+def _leaving_at_once() -> Iterator[None]:
+    """Ends the process with a sentence on Ctrl-C, SIGTERM or a closed terminal; after the block these raise."""
+
+    def leave(number: int, frame: object) -> None:
+        os.write(2, b"covshift: interrupted before anything was done\n")
+        os._exit(130)
+
+    numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+    # Not in threads, where no signal arrives; nohup has SIGHUP ignored.
+    if threading.current_thread() is not threading.main_thread():
+        numbers = []
+    ours = [n for n in numbers if signal.getsignal(n) in _USUAL]
     try:
-        if given[:1] == ["train"]:
-            parse_train(given[1:]).run()
-            return
-        command = tyro.extras.subcommand_cli_from_dict(
-            commands, prog="covshift", description=TOUR, args=given or ["--help"]
-        )
-        command.run()
-    except InputError as error:
-        _fail(str(error), 2)
-    except OSError as error:
-        file = f"{error.filename}: " if error.filename else ""
-        _fail(f"{file}{error.strerror or error}", 1)
-    except KeyboardInterrupt as stop:
-        usual = "interrupted; finished work is kept, and the same command continues"
-        _fail(str(stop) or usual, 130)
+        for number in ours:
+            signal.signal(number, leave)
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, signal.default_int_handler)
+
+
+_USUAL = (signal.SIG_DFL, signal.default_int_handler)
+
+_HEAVY = {
+    "train": ("covshift.runs.launch",),
+    "resume": ("covshift.runs.launch",),
+    "evaluate": ("covshift.runs.playing",),
+    "watch": ("covshift.runs.playing",),
+    "collect": ("covshift.data.collection",),
+    "data": ("covshift.data.import_export",),
+    "estimate": ("covshift.estimation",),
+    "reproduce": ("covshift.runs.launch",),
+    "demo": ("covshift.runs.launch",),
+}
+"""Modules that a command needs and that take long to import."""
 
 
 def _fail(message: str, status: int) -> None:

@@ -141,6 +141,9 @@ class Resume:
     stacked: bool = False
     """Update a single run as a stack of one, which gives the same numbers to the bit as a larger stack."""
 
+    policy_module: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """Module that the run's behavior policy may import; without it, a run folder never makes covshift import code. Repeat it for several."""
+
     def run(self) -> None:
         """Trains to the end."""
         from covshift.errors import InputError
@@ -152,9 +155,10 @@ class Resume:
             raise InputError("no run folder was given: covshift resume RUN")
         folders = [RunFolder(path) for path in self.run_folders]
         if len(folders) > 1 or self.stacked:
-            resume_stack(folders, print)
+            resume_stack(folders, print, self.policy_module)
             return
-        _train(resume_run(folders[0], None, print), folders[0].provenance()["runtime"])
+        trainer = resume_run(folders[0], None, print, self.policy_module)
+        _train(trainer, folders[0].provenance()["runtime"])
 
 
 @dataclass(frozen=True)

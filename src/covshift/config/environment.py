@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from covshift.config.ranges import Count, Share, check_ranges
+from covshift.config.ranges import Range, Share, check_ranges
 
 
 @dataclass(frozen=True)
 class EnvOptions:
     """The protocol of the environment; all but `episode_cap` matter to ALE games only."""
 
-    frame_skip: Count = 4
+    frame_skip: Annotated[int, Range(1, 1000)] = 4
     """Emulator frames per agent step; the observation is the maximum over the last two."""
 
     sticky_actions: Share = 0.25
     """Probability that the emulator repeats the previous action."""
 
-    frame_size: Count = 84
+    frame_size: Annotated[int, Range(1, 256)] = 84
     """Width and height of the grayscale frame, in pixels."""
 
-    frame_stack: Count = 4
+    frame_stack: Annotated[int, Range(1, 256)] = 4
     """Newest frames that make an observation; the store keeps each frame once and stacks on reading."""
 
-    episode_cap: Count | None = None
+    episode_cap: Annotated[int, Range(1, 2_000_000)] | None = None
     """Agent steps after which an episode is truncated; by default 27000 for ALE, 5000 for MinAtar, 1000 for covshift's finite MDPs, otherwise the environment's own."""
 
     def __post_init__(self) -> None:

@@ -267,7 +267,7 @@ class RuntimeOptions:
     device: str = "auto"
     """Where the networks live: auto | cpu | cuda | cuda:1 | mps; auto takes a GPU where there is one."""
 
-    threads: Annotated[int, Range(0)] = 0
+    threads: Annotated[int, Range(0, 1024)] = 0
     """CPU threads; 0 takes as many as there are cores. Give each of two runs at once 1 thread on two cores."""
 
     compile: bool = False

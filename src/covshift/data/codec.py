@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,6 +16,9 @@ from covshift.errors import InputError
 
 PLAIN_BYTES = 1024
 """Observations of at most this size are not compressed."""
+
+LARGEST = 2**26
+"""The most bytes of an observation."""
 
 LEVEL = 3
 DICTIONARY_BYTES = 65_536
@@ -40,11 +44,22 @@ class FrameCodec:
     _decompressor: Any = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
+        size = math.prod(self.shape) * self.dtype.itemsize
+        if self.dtype.kind not in "biuf" or not 0 < size <= LARGEST:
+            raise InputError(
+                f"observations are {self.dtype} of shape {self.shape}, but numbers of 1 to {LARGEST:,} bytes in all "
+                "are needed"
+            )
         if self.encoding != "zstd":
             return
         if self.dictionary is None:
             raise InputError("compressed observations need their dictionary")
-        words = zstandard.ZstdCompressionDict(self.dictionary)
+        try:
+            words = zstandard.ZstdCompressionDict(self.dictionary)
+        except zstandard.ZstdError as error:
+            raise InputError(
+                f"the dictionary of compressed observations is damaged: {error}"
+            ) from error
         words.precompute_compress(level=LEVEL)
         compressor = zstandard.ZstdCompressor(
             LEVEL, dict_data=words, write_checksum=False, write_dict_id=False
@@ -82,9 +97,13 @@ class FrameCodec:
         )
 
     def decode(self, blob: Any) -> NDArray[Any]:
-        """The values of one stored observation, flat."""
+        """The values of one stored observation, flat.
+
+        Raises:
+            InputError: the bytes are not an observation of this codec; a frame's size is checked before it is unpacked.
+        """
         if self.encoding == "zstd":
-            return np.frombuffer(self._decompressor.decompress(blob), dtype=self.dtype)
+            return np.frombuffer(self._unpack(blob), dtype=self.dtype)
         return self.decode_plain(np.frombuffer(blob, dtype=np.uint8)[None]).ravel()
 
     def decode_into(
@@ -92,15 +111,26 @@ class FrameCodec:
     ) -> None:
         """Decompresses observations into numbered slots of an array of observations, one after the other in memory.
 
-        A slice of a memoryview is filled faster than a row of an array, and refuses another size as well.
+        A slice of a memoryview is filled faster than a row of an array.
+
+        Raises:
+            InputError: the bytes are not an observation of this codec.
         """
-        view, size, decompress = (
-            out.data.cast("B"),
-            self.plain_bytes,
-            self._decompressor.decompress,
-        )
+        view, size = out.data.cast("B"), self.plain_bytes
         for start, blob in zip((slots * size).tolist(), blobs, strict=True):
-            view[start : start + size] = decompress(blob)
+            view[start : start + size] = self._unpack(blob)
+
+    def _unpack(self, blob: Any) -> bytes:
+        try:
+            size = zstandard.frame_content_size(blob)
+            if size == self.plain_bytes:
+                plain: bytes = self._decompressor.decompress(blob)
+                return plain
+        except zstandard.ZstdError as error:
+            raise InputError(f"a stored observation cannot be unpacked: {error}") from error
+        raise InputError(
+            f"a stored observation unpacks to {size} bytes, but {self.plain_bytes} are needed"
+        )
 
     def decode_plain(self, stored: NDArray[np.uint8]) -> NDArray[Any]:
         """Observations that are not compressed, from an array with one row of bytes for each."""

@@ -7,11 +7,9 @@ with the same bytes as a result.
 
 from __future__ import annotations
 
-import fcntl
 import importlib.metadata
-import os
-from collections.abc import Generator, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from collections.abc import Generator
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -41,6 +39,7 @@ from covshift.data.manifest import (
     parse_manifest,
     read_codec,
     read_manifest,
+    remove_digests,
 )
 from covshift.data.policies import parse_policy
 from covshift.data.recorder import Recorder
@@ -48,7 +47,17 @@ from covshift.data.runner import Runner, Step, follow
 from covshift.data.workers import JobPool, Progress, ignore_progress
 from covshift.envs import Streams, make_streams
 from covshift.errors import InputError
-from covshift.files import CHECKSUMS, PARTIAL, whole_file, write_json
+from covshift.files import (
+    CHECKSUMS,
+    DIGEST,
+    PARTIAL,
+    is_whole,
+    locked,
+    sha256,
+    whole_file,
+    write_digest,
+    write_json,
+)
 from covshift.version import __version__
 
 _SAMPLE = 2**31
@@ -74,7 +83,7 @@ class Request:
     transitions: Count
     policies: tuple[str, ...] = ("uniform",)
     seed: Annotated[int, Range(0)] = 0
-    envs: Count = 8
+    envs: Annotated[int, Range(1, 4096)] = 8
     options: EnvOptions = field(default_factory=EnvOptions)
     shard_transitions: Count = SHARD_TRANSITIONS
 
@@ -124,22 +133,31 @@ class Collector:
         if self.out.exists() and not self.out.is_dir():
             raise InputError(f"{self.out} is a file; name a folder")
         self.out.mkdir(parents=True, exist_ok=True)
+        with locked(self.out):
+            self._prepare()
+
+    def _prepare(self) -> None:
         if (self.out / MANIFEST).is_file():
             versions, others = self._differences()
-            differing = others if self.is_finished() else others | versions
+            finished = self.is_finished()
+            differing = others if finished else others | versions
             if differing:
                 raise InputError(
                     f"{self.out} holds a dataset that was made differently ({_listed(differing)}); "
                     "name another folder, or remove that one"
                 )
-        elif any(path.suffix != PARTIAL for path in self.out.iterdir()):
+            if finished:
+                remove_digests(self.out)
+                return
+        elif any(path.suffix not in (PARTIAL, DIGEST) for path in self.out.iterdir()):
             raise InputError(f"{self.out} is not empty and holds no dataset; name another folder")
         else:
             write_json(self.out / MANIFEST, self._manifest())
         dictionary = self.out / DICTIONARY
-        if encoding_of(self.shape, self.dtype) == "zstd" and not dictionary.is_file():
+        if encoding_of(self.shape, self.dtype) == "zstd" and not is_whole(dictionary):
             with whole_file(dictionary) as partial:
                 partial.write_bytes(train_dictionary(self._sample_frames))
+                write_digest(dictionary, sha256(partial))
 
     @cached_property
     def codec(self) -> FrameCodec:
@@ -180,7 +198,8 @@ class Collector:
             progress: called with the number of new transitions.
         """
         self.prepare()
-        with _locked(self.out):
+        with locked(self.out):
+            self._prepare()  # Again, since another process may have had the folder in between.
             if self.is_finished():
                 return
             counts: list[int] = []
@@ -197,9 +216,12 @@ class Collector:
             self._finish(counts)
 
     def make_shard(self, index: int, progress: Progress, limit: int | None = None) -> int:
-        """Makes a shard unless it exists, or only its first `limit` transitions, and returns how many it has."""
+        """Makes a shard unless it exists, or only its first `limit` transitions, and returns how many it has.
+
+        One that is damaged is made again.
+        """
         path = self.out / shard_name(index)
-        if path.is_file():
+        if is_whole(path):
             transitions = count_shard(path)["transitions"]
             progress(transitions)
             return transitions
@@ -309,20 +331,6 @@ def _make_needed(request: Request, out: Path, index: int, progress: Progress) ->
     limit = request.transitions - index * request.stream_quota * request.envs
     with closing(Collector(request, out)) as collector:
         return collector.make_shard(index, progress, limit=limit)
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Locks a folder for this process; waits for another process that has locked it.
-
-    The lock is on the folder itself, so that no file is added to the dataset, and ends with the process.
-    """
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
 
 
 def _listed(differing: dict[str, str]) -> str:

@@ -13,7 +13,14 @@ from numpy.typing import NDArray
 
 from covshift.data.codec import DICTIONARY_FRAMES, FrameCodec, encoding_of, train_dictionary
 from covshift.data.dataset import Episode
-from covshift.data.format import EPISODES_PER_SHARD, Rows, shard_name, stack_rows, write_shard
+from covshift.data.format import (
+    EPISODES_PER_SHARD,
+    MOST_ACTIONS,
+    Rows,
+    shard_name,
+    stack_rows,
+    write_shard,
+)
 from covshift.data.manifest import DICTIONARY, finish_dataset, make_manifest
 from covshift.data.policies import Policy, parse_policy
 from covshift.errors import InputError
@@ -49,6 +56,10 @@ def write_dataset(
     """
     if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
         raise InputError(f"{out} exists already and is not empty; name another folder")
+    if not 1 <= num_actions <= MOST_ACTIONS:
+        raise InputError(
+            f"the number of actions must lie in [1, {MOST_ACTIONS:,}], but it is {num_actions}"
+        )
     behavior = None if policy is None else parse_policy(policy, num_actions)
     named = {"policy": "as logged"} if behavior is None else behavior.description()
     checked = _checked(episodes, num_actions)
@@ -73,6 +84,10 @@ def _checked(episodes: Iterator[Episode], num_actions: int) -> Iterator[Episode]
     first = None
     for number, episode in enumerate(episodes):
         observations = np.asarray(episode.observations)
+        if observations.dtype.kind not in "biuf" or not observations.ndim:
+            raise InputError(
+                f"episode {number} has observations of the type {observations.dtype}, but numbers are needed"
+            )
         observations = observations.astype(observations.dtype.newbyteorder("="), copy=False)
         _check_episode(episode, number, num_actions)
         kind = f"{observations.dtype} {observations.shape[1:]}"
@@ -100,6 +115,9 @@ def _check_episode(episode: Episode, number: int, num_actions: int) -> None:
             f"episode {number}: {len(bad)} actions lie outside 0 … {top}, the first is "
             f"{episode.actions[bad[0]]} at step {bad[0]}"
         )
+    for name, values in (("rewards", episode.rewards), ("μ", episode.mu)):
+        if values is not None and np.asarray(values).dtype.kind not in "biuf":
+            raise InputError(f"{name} must be numbers, but they are {np.asarray(values).dtype}")
     with np.errstate(over="ignore"):
         finite = np.isfinite(np.asarray(episode.rewards).astype(np.float32))
     if not finite.all():

@@ -7,6 +7,7 @@ The last row of an episode has action -1 and mu NaN.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,13 +19,16 @@ from numpy.typing import NDArray
 
 from covshift.data.codec import FrameCodec
 from covshift.errors import InputError
-from covshift.files import whole_file
+from covshift.files import ordinary_file, sha256, whole_file, write_digest
 
 SHARD_TRANSITIONS = 262_144
 """A shard ends with the first episode after this many transitions."""
 
 EPISODES_PER_SHARD = 1_000_000
 """Episode k of shard i has the number i · 1 000 000 + k."""
+
+MOST_ACTIONS = 2**15
+"""The column of actions has 16 bits."""
 
 COLUMNS: dict[str, pa.DataType] = {
     "action": pa.int16(),
@@ -85,7 +89,7 @@ def shard_name(index: int) -> str:
 
 
 def write_shard(path: Path, rows: Rows, codec: FrameCodec) -> None:
-    """Writes a shard; a crash leaves no part of it behind."""
+    """Writes a shard and, beside it, its hash; a crash leaves no part of it behind."""
     kind = pa.large_binary()
     if codec.encoding != "zstd":
         kind = pa.binary(len(rows.observations[0]))
@@ -93,16 +97,20 @@ def write_shard(path: Path, rows: Rows, codec: FrameCodec) -> None:
     schema = pa.schema([pa.field(name, kind, nullable=False) for name, kind in kinds.items()])
     values = rows.columns | {"observation": rows.observations}
     arrays = [pa.array(values[name], type=kind, from_pandas=False) for name, kind in kinds.items()]
-    with (
-        whole_file(path, durable=True) as partial,
-        pa.OSFile(str(partial), "wb") as sink,
-        pa.ipc.new_file(sink, schema) as writer,
-    ):
-        writer.write_batch(pa.record_batch(arrays, schema=schema))
+    with whole_file(path, durable=True) as partial:
+        with pa.OSFile(str(partial), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+            writer.write_batch(pa.record_batch(arrays, schema=schema))
+        # Before the shard has its name: a shard without its hash counts as not written.
+        write_digest(path, sha256(partial))
 
 
 def read_batch(path: Path) -> pa.RecordBatch:
-    """The rows of a shard, memory-mapped."""
+    """The rows of a shard, memory-mapped.
+
+    Raises:
+        InputError: the file is not a shard: its columns or types are others, or its parts do not fit together.
+    """
+    ordinary_file(path)
     try:
         with pa.memory_map(str(path), "rb") as source:
             reader = pa.ipc.open_file(source)
@@ -110,9 +118,53 @@ def read_batch(path: Path) -> pa.RecordBatch:
                 raise InputError(
                     f"{path} has {reader.num_record_batches} record batches, but a shard has one"
                 )
-            return reader.get_batch(0)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise InputError(f"{path} is not a shard of a dataset: {error}") from error
+            _check_columns(path, reader.schema)
+            if _is_compressed(source):
+                raise InputError(f"{path} is compressed as a whole, which shards never are")
+            batch = reader.get_batch(0)
+        batch.validate(full=True)
+    except (pa.ArrowException, OSError, struct.error, IndexError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(f"{path} is not a shard of a dataset: {reason}") from error
+    if not len(batch) or any(column.null_count for column in batch.columns):
+        raise InputError(f"{path} is not a shard of a dataset: it has no rows, or lacks values")
+    return batch
+
+
+def _check_columns(path: Path, schema: pa.Schema) -> None:
+    kinds = dict(zip(schema.names, schema.types, strict=True))
+    stored = kinds.pop("observation", None)
+    is_bytes = stored == pa.large_binary() or isinstance(stored, pa.FixedSizeBinaryType)
+    if kinds != COLUMNS or not is_bytes or len(schema) != len(COLUMNS) + 1:
+        raise InputError(f"{path} is not a shard of a dataset: its columns are {schema.names}")
+
+
+def _is_compressed(source: pa.MemoryMappedFile) -> bool:
+    """Whether the bodies of the file's record batches are compressed, which its schema does not tell.
+
+    Arrow would unpack them into memory, however much that takes. The message before a batch is a flatbuffer: the
+    table `Message` has the table `RecordBatch` as its third field, and that has `compression` as its fourth.
+    """
+    source.seek(8)  # After the magic bytes a file holds the same messages as a stream.
+    messages = pa.ipc.MessageReader.open_stream(source)
+    while (message := messages.read_next_message()).type != "record batch":
+        pass
+    data = message.metadata.to_pybytes()
+
+    def field(table: int, index: int) -> int:
+        """Where a field of a table is stored; 0 if the table lacks it."""
+        vtable = table - struct.unpack_from("<i", data, table)[0]
+        size = struct.unpack_from("<H", data, vtable)[0]
+        at = 4 + 2 * index
+        offset = struct.unpack_from("<H", data, vtable + at)[0] if at < size else 0
+        return table + offset if offset else 0
+
+    def follow(position: int) -> int:
+        """The table that a stored offset leads to."""
+        return int(position + struct.unpack_from("<I", data, position)[0])
+
+    batch = follow(field(follow(0), 2))
+    return field(batch, 3) != 0
 
 
 def batch_columns(batch: pa.RecordBatch) -> dict[str, NDArray[Any]]:

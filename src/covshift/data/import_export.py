@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
+import re
+import shutil
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from covshift.data.array_files import read_arrays
 from covshift.data.dataset import OTHER_COLUMNS, Dataset, Episode, open_dataset
 from covshift.data.dataset_writer import write_dataset
-from covshift.data.format import SHARD_TRANSITIONS
+from covshift.data.format import MOST_ACTIONS, SHARD_TRANSITIONS
 from covshift.errors import InputError
 
 _KEPT = ("num_actions", "observation", "request")
@@ -49,7 +53,7 @@ def import_npz(
         actions = arrays["actions"]
         if actions.dtype.kind not in "iu":
             raise InputError(f"{path}: actions must be whole numbers, but they are {actions.dtype}")
-        num_actions = int(actions[~ended].max(initial=0)) + 1
+        num_actions = min(int(actions[~ended].max(initial=0)) + 1, MOST_ACTIONS)
     return write_dataset(
         out,
         _npz_episodes(arrays, ended),
@@ -110,10 +114,12 @@ def export_minari(folder: Path, name: str) -> str:
     """
     minari = _minari()
     dataset = open_dataset(folder)
-    if name in minari.list_local_datasets():
+    _check_name(name)
+    home = Path(importlib.import_module("minari.storage").get_dataset_path(name))
+    if home.exists():
         raise InputError(
             f"there is a Minari dataset '{name}' already; name another one, or remove that one with "
-            f"minari delete {name}"
+            f"minari delete {name}, or its folder {home} if it is unfinished"
         )
     shape, dtype = dataset.store.codec.shape, dataset.store.codec.dtype
     if dtype == np.bool_:
@@ -136,21 +142,42 @@ def export_minari(folder: Path, name: str) -> str:
                 description=json.dumps({key: dataset.manifest[key] for key in _KEPT}),
             )
         except ValueError as error:
+            _remove_unfinished(home, name)
             raise InputError(f"Minari refuses the dataset '{name}': {error}") from error
+        except BaseException:
+            # Minari leaves an unfinished folder behind, which breaks every later listing.
+            _remove_unfinished(home, name)
+            raise
     return name
+
+
+def _check_name(name: str) -> None:
+    """Refuses names that Minari does not know, before it makes folders, which it would do anywhere."""
+    if not re.fullmatch(r"([\w-]+/)*[\w-]+-v[0-9]+", name):
+        raise InputError(
+            f"'{name}' is no name of a Minari dataset; it is made of letters, digits and - and ends in a version, such "
+            "as mine/pong-random-v0"
+        )
+
+
+def _remove_unfinished(home: Path, name: str) -> None:
+    shutil.rmtree(home, ignore_errors=True)
+    for parent in home.parents[
+        : name.count("/")
+    ]:  # The namespaces, unless they hold something else.
+        with contextlib.suppress(OSError):
+            parent.rmdir()
 
 
 def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
     """The arrays of the file, all with as many rows as `observations`."""
-    try:
-        with path.open("rb") as handle, np.load(handle, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except (OSError, ValueError, EOFError, TypeError, AttributeError, BadZipFile) as error:
-        raise InputError(f"{path} cannot be read as .npz: {error}") from error
     needed = {"observations", "actions", "rewards", "terminated", "truncated"}
+    arrays = read_arrays(path, needed | {"mu"})
     if not needed <= set(arrays):
         raise InputError(f"{path} lacks {', '.join(sorted(needed - set(arrays)))}")
-    size = len(arrays["observations"]) if arrays["observations"].ndim else 0
+    if arrays["observations"].ndim == 0:
+        raise InputError(f"{path}: observations is a single number, but it needs a row per state")
+    size = len(arrays["observations"])
     for name, values in arrays.items():
         if name != "observations" and values.ndim != 1:
             raise InputError(f"{path}: {name} has shape {values.shape}, but one axis is needed")

@@ -6,7 +6,7 @@ import hashlib
 import io
 import pkgutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, cast, final
@@ -14,6 +14,7 @@ from typing import Any, Protocol, cast, final
 import numpy as np
 from numpy.typing import NDArray
 
+from covshift.data.array_files import read_array
 from covshift.errors import InputError
 
 GRAMMAR = "uniform | file:P.npy | run:DIR,epsilon=E | module:function"
@@ -92,7 +93,12 @@ class Function:
 
     def probabilities(self, observations: NDArray[Any]) -> NDArray[np.float64]:
         """What the function returns."""
-        rows = np.asarray(self.function(observations), dtype=np.float64)
+        try:
+            rows = np.asarray(self.function(observations), dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"{self.name} is no policy, since it cannot be called with a batch of observations: {error}"
+            ) from error
         if rows.shape != (len(observations), self.num_actions):
             raise InputError(
                 f"{self.name} returned shape {rows.shape}, but ({len(observations)}, "
@@ -125,6 +131,12 @@ def parse_policy(text: str, num_actions: int) -> Policy:
     raise InputError(f"'{text}' is not a policy; say {GRAMMAR}")
 
 
+def policy_modules(names: Iterable[str]) -> list[str]:
+    """The modules that policies of these names would import."""
+    parts = [name.partition(":") for name in names]
+    return [kind for kind, separator, _ in parts if separator and kind not in ("run", "file")]
+
+
 def import_function(what: str, text: str) -> Callable[..., Any]:
     """The function `module:function`; modules in the working directory are found too.
 
@@ -139,7 +151,7 @@ def import_function(what: str, text: str) -> Callable[..., Any]:
         sys.path.insert(0, str(Path.cwd()))
     try:
         function = pkgutil.resolve_name(text)
-    except (ImportError, AttributeError, ValueError) as error:
+    except Exception as error:  # Whatever the module raises while it is imported.
         raise InputError(f"the {what} '{text}' cannot be imported: {error}") from error
     if not callable(function):
         raise InputError(f"the {what} '{text}' is not a function, but {type(function).__name__}")
@@ -148,14 +160,14 @@ def import_function(what: str, text: str) -> Callable[..., Any]:
 
 def _load_table(path: str, num_actions: int) -> Table:
     try:
+        if Path(path).exists() and not Path(path).is_file():
+            raise InputError(f"the policy file {path} cannot be read: it is not an ordinary file")
         data = Path(path).read_bytes()
-        table = np.load(io.BytesIO(data), allow_pickle=False)  # An npz would hold its file open.
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"the policy file {path} cannot be read: {error}") from error
-    if not isinstance(table, np.ndarray) or table.dtype.kind not in "biuf":
+        table = read_array(io.BytesIO(data), len(data))
+    except (OSError, ValueError, EOFError, SyntaxError) as error:
         raise InputError(
-            f"the policy file {path} must hold one array of numbers, as np.save writes it"
-        )
+            f"the policy file {path} cannot be read: {error}; it must hold one array of numbers, as np.save writes it"
+        ) from error
     if table.ndim != 2 or table.shape[1] != num_actions:
         raise InputError(
             f"the policy file {path} has shape {table.shape}, but (states, {num_actions}) is needed"

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from covshift.data.codec import FrameCodec
 from covshift.data.format import COLUMNS, Rows, batch_columns, read_batch
 from covshift.data.growing_array import GrowingArray
+from covshift.data.integrity import check_files, row_fault
 from covshift.data.manifest import read_codec, read_manifest
 from covshift.data.observations import Observations
 from covshift.errors import InputError
@@ -54,9 +55,14 @@ class Store:
 
     @classmethod
     def open(cls, folder: Path | str) -> Store:
-        """The store of a finished dataset."""
+        """The store of a finished dataset, whose files are first compared with their checksums.
+
+        Raises:
+            InputError: there is no dataset, it is not finished, or it is damaged.
+        """
         folder = Path(folder)
         manifest = read_manifest(folder)
+        check_files(folder, manifest)
         return cls.of_shards(
             [folder / shard["file"] for shard in manifest["shards"]],
             read_codec(folder, manifest),
@@ -174,20 +180,9 @@ class Store:
         last, initial = column["action"] < 0, column["is_initial"]
         assert len(self) == len(last) - self.is_running
         assert len(self._observations) == len(last)
-        assert initial[:1].all()
-        np.testing.assert_array_equal(initial[1:], last[:-1])
-        ended = column["terminated"] | column["truncated"]
-        np.testing.assert_array_equal(ended, last)
-        assert not (column["terminated"] & column["truncated"]).any()
-        np.testing.assert_array_equal(np.isnan(column["mu"]), last)
-        assert ((column["mu"][~last] > 0) & (column["mu"][~last] <= 1)).all()
-        assert (column["action"] < self.num_actions).all()
-        for name in ("episode", "stream"):
-            same = column[name][1:] == column[name][:-1]
-            assert (same | initial[1:]).all()
-        assert (np.diff(column["episode"]) >= 0).all()
-        assert (column["reward"][initial] == 0).all()
-        assert np.isfinite(column["reward"]).all()
+        fault = row_fault(column, self.num_actions) if len(last) else None
+        assert fault is None, fault
+        assert (np.diff(column["episode"]) >= 0).all(), "the numbers of episodes fall"
         np.testing.assert_array_equal(self._has_action.rows, ~last)
         np.testing.assert_array_equal(self._is_state.rows, ~column["terminated"])
         np.testing.assert_array_equal(self._ages.rows, _ages(initial, 0))
@@ -197,8 +192,18 @@ class Store:
         self._check_follows(str(path), columns)
         if columns["action"][-1] >= 0:
             raise InputError(f"{path} ends within an episode, but a shard holds whole ones")
+        if fault := row_fault(columns, self.num_actions):
+            raise InputError(f"{path}: the rows do not form whole episodes ({fault})")
+        self._check_width(path, batch.column("observation").type)
         self._observations.append_shard(batch.column("observation"))
         self._append_columns(columns)
+
+    def _check_width(self, path: Path, kind: Any) -> None:
+        width = getattr(kind, "byte_width", None) if self.codec.encoding != "zstd" else -1
+        if width not in (-1, self.codec.stored_bytes):
+            raise InputError(
+                f"{path} stores observations of {width} bytes, but {self.codec.stored_bytes} are needed"
+            )
 
     def _check_follows(self, name: str, columns: dict[str, NDArray[Any]]) -> None:
         if self.is_running and columns["is_initial"][0]:

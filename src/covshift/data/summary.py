@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from covshift.data.dataset import Dataset
+from covshift.errors import InputError
 
 
 def summarize(dataset: Dataset) -> dict[str, str]:
@@ -51,6 +52,11 @@ def contact_sheet(dataset: Dataset, path: Path, count: int = 24) -> Path:
     rows = np.flatnonzero(store.is_state)
     chosen = rows[np.linspace(0, len(rows) - 1, count).astype(int)]
     figure = Figure(figsize=(9, 1.65 * -(-count // 6)), layout="constrained")
+    known = figure.canvas.get_supported_filetypes()
+    if path.suffix.lower().removeprefix(".") not in known:
+        raise InputError(
+            f"the contact sheet must be a picture such as {path.stem}.png, but it is {path}"
+        )
     panels = figure.subplots(-(-count // 6), 6).flat
     for panel, row, frame in zip(panels, chosen, store.observations(chosen), strict=False):
         image = _as_image(frame)

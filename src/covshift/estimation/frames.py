@@ -79,6 +79,7 @@ def _actions_taken(column: Columns) -> NDArray[np.bool_]:
         InputError: a row within a trajectory has no action, or the last state of a trajectory is unknown.
     """
     actions = column["action"]
+    actions = actions if actions.dtype.kind in "iuf" else as_numbers("action", actions)
     closing = np.isnan(actions) | (actions == -1) if actions.dtype.kind == "f" else actions < 0
     number = number_trajectories(column["trajectory"], closing)
     last = np.append(np.diff(number) > 0, True)

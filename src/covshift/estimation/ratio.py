@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import zipfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
@@ -12,6 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from covshift.data.array_files import read_arrays
 from covshift.errors import InputError
 from covshift.estimation.behavior import BehaviorLike, Calibration
 from covshift.estimation.diagnostics import Diagnostics, diagnose, projected_residual
@@ -21,7 +21,15 @@ from covshift.estimation.fitting import fit_ratio
 from covshift.estimation.inputs import Data, as_logs
 from covshift.estimation.policies import PolicyLike
 from covshift.estimation.problem import FUNCTIONS, RatioFunction, RatioProblem
-from covshift.files import whole_file, write_text
+from covshift.files import (
+    CHECKSUMS,
+    ordinary_file,
+    read_checksums,
+    sha256,
+    whole_file,
+    write_checksums,
+    write_text,
+)
 from covshift.report.plots import COLORS, house_style, panels
 from covshift.validation import Vector
 
@@ -89,6 +97,7 @@ class RatioEstimate:
         with whole_file(path / ARRAYS) as partial, partial.open("wb") as file:
             np.savez(file, allow_pickle=False, **arrays)
         write_text(path / SPEC, json.dumps(spec, indent=2, ensure_ascii=False) + "\n")
+        write_checksums(path, [SPEC, ARRAYS])
         return path
 
     @classmethod
@@ -100,29 +109,40 @@ class RatioEstimate:
             features: the function of features, if the estimate used one.
         """
         path = Path(folder)
+        if (path / CHECKSUMS).is_file():  # Older versions wrote none.
+            for name, expected in read_checksums(path).items():
+                if sha256(ordinary_file(path / name)) != expected:
+                    raise InputError(
+                        f"{path / name} is damaged: its hash differs from that in {CHECKSUMS}"
+                    )
         try:
             spec = json.loads((path / SPEC).read_text(encoding="utf-8"))
-            with np.load(path / ARRAYS, allow_pickle=False) as file:
-                arrays = {name: file[name] for name in file.files}
-        except (OSError, ValueError, zipfile.BadZipFile) as error:
+            arrays = read_arrays(path / ARRAYS)
+        except (OSError, ValueError, RecursionError) as error:
             raise InputError(f"{path} holds no estimate that can be read: {error}") from error
         if not isinstance(spec, dict) or spec.get("format_version") != FORMAT_VERSION:
             raise InputError(f"{path / SPEC} is no estimate of format version {FORMAT_VERSION}")
-        if spec["function"] not in FUNCTIONS:
-            raise InputError(f"a ratio of the kind '{spec['function']}' is not known")
-        return cls(
-            **{name: spec[name] for name in _SETTINGS},
-            features=load_features(spec["features"], _under("features", arrays), features),
-            function=FUNCTIONS[spec["function"]](**_under("function", arrays)),
-            diagnostics=Diagnostics.of_record(spec["diagnostics"]),
-            sample=arrays["sample"],
-        )
+        if str(spec.get("function")) not in FUNCTIONS:
+            raise InputError(f"a ratio of the kind '{spec.get('function')}' is not known")
+        try:
+            return cls(
+                **{name: spec[name] for name in _SETTINGS},
+                features=load_features(spec["features"], _under("features", arrays), features),
+                function=FUNCTIONS[spec["function"]](**_under("function", arrays)),
+                diagnostics=Diagnostics.of_record(spec["diagnostics"]),
+                sample=arrays["sample"],
+            )
+        except (TypeError, KeyError, ValueError, AttributeError) as error:
+            raise InputError(f"{path} holds no estimate that can be read: {error}") from error
 
     def plot(self) -> Figure:
         """Draws how ĉ is distributed over the data, and how much of the weight the largest ratios carry."""
         with house_style():
             figure, (left, right) = panels(2, width=9.0, height=3.4)
-            left.hist(self.sample, bins=60, color=COLORS[0])
+            low, high = float(self.sample.min()), float(self.sample.max())
+            # Sixty bins need some room, which a ratio that is constant but for rounding does not have.
+            room = 0.0 if high - low > 1e-9 * max(1.0, abs(high)) else 0.5
+            left.hist(self.sample, bins=60, range=(low - room, high + room), color=COLORS[0])
             left.axvline(float(self.sample.mean()), color=COLORS[1], label="mean")
             left.set(xlabel="ĉ(s)", ylabel="states of the data", yscale="log")
             left.set_title(f"{self.method}, γ̂ = {self.ratio_discount:g}")

@@ -2,8 +2,10 @@
 
 from covshift.records.metrics import (
     COLUMNS,
+    NOTHING,
     MetricsFile,
     Row,
+    Written,
     invariant,
     possible_means,
     read_metrics,
@@ -13,11 +15,13 @@ from covshift.records.run_folder import Provenance, RunFolder, Status, find_runs
 
 __all__ = [
     "COLUMNS",
+    "NOTHING",
     "MetricsFile",
     "Provenance",
     "Row",
     "RunFolder",
     "Status",
+    "Written",
     "find_runs",
     "invariant",
     "possible_means",

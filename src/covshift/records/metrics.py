@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import final
+from typing import NamedTuple, final
 
 from covshift.config.training import RatioOptions
 from covshift.errors import InputError
@@ -39,6 +40,9 @@ COLUMNS = {
 
 EDGE_LIMIT = 0.05
 """Largest `edge_share` without a warning: beyond it the ends of the support bound what the agent can learn."""
+
+_WORDS = {"invariant": ("holds", "violated", "unordered")}
+"""Columns of words; all others hold numbers."""
 
 _ORDER_TOLERANCE = 0.05
 """Share by which E_π[c] may fall below E_μ[c] before that is marked: a few episodes are noisy."""
@@ -108,29 +112,53 @@ def support_warning(rows: Iterable[Row]) -> str:
     )
 
 
+class Written(NamedTuple):
+    """What was written to `metrics.csv` so far: how many bytes, and their hash, which older versions did not record."""
+
+    size: int
+    sha256: str | None
+
+    def check(self, path: Path, content: bytes) -> None:
+        """Raises InputError unless the content begins with what was written."""
+        if len(content) < self.size:
+            raise InputError(f"{path} is shorter than it was: {self.size} bytes are needed")
+        if self.sha256 not in (None, hashlib.sha256(content[: self.size]).hexdigest()):
+            raise InputError(
+                f"{path} is damaged: its first {self.size} bytes do not have their hash; restore it from a copy"
+            )
+
+
+NOTHING = Written(0, hashlib.sha256().hexdigest())
+
+
 @final
 class MetricsFile:
     """The metrics of a run, open for appending.
 
     Args:
         path: the file.
-        size: bytes to keep; rows behind them were written after the checkpoint that the run resumes from.
+        kept: what to keep; rows behind it were written after the checkpoint that the run resumes from.
 
     Attributes:
         is_empty: whether there is no row yet.
     """
 
-    def __init__(self, path: Path, size: int = 0) -> None:
-        self._file = path.open("r+b" if path.is_file() else "w+b")
-        if os.fstat(self._file.fileno()).st_size < size:
-            raise InputError(f"{path} is shorter than its checkpoint says: {size} bytes are needed")
+    def __init__(self, path: Path, kept: Written = NOTHING) -> None:
+        size = kept.size
+        content = path.read_bytes()[:size] if size else b""
+        kept.check(path, content)
         # A run that an older version began keeps the columns that its file starts with.
-        head = self._file.readline() if size else (",".join(COLUMNS) + "\r\n").encode()
-        self._columns = head.decode().strip().split(",")
+        head = (
+            content.partition(b"\n")[0] + b"\n" if size else (",".join(COLUMNS) + "\r\n").encode()
+        )
+        self._columns = head.decode(errors="replace").strip().split(",")
+        _check_header(path, self._columns)
+        self._hash = hashlib.sha256(content)
+        self._file = path.open("r+b" if path.is_file() else "w+b")
         self._file.truncate(size)
         self._file.seek(size)
         if size == 0:
-            self._file.write(head)
+            self._append(head)
         self.is_empty = size <= len(head)
 
     def write(self, row: Row) -> None:
@@ -138,35 +166,77 @@ class MetricsFile:
         text = io.StringIO()
         known = {n: v for n, v in row.items() if n in self._columns or n not in COLUMNS}
         csv.DictWriter(text, self._columns, restval="").writerow(known)
-        self._file.write(text.getvalue().encode())
+        self._append(text.getvalue().encode())
         self.is_empty = False
         self._file.flush()
         os.fsync(self._file.fileno())
 
     @property
-    def size(self) -> int:
-        """Bytes so far."""
-        return self._file.tell()
+    def written(self) -> Written:
+        """Bytes so far and their hash."""
+        return Written(self._file.tell(), self._hash.hexdigest())
 
     def close(self) -> None:
         """Closes the file."""
         self._file.close()
 
+    def _append(self, data: bytes) -> None:
+        self._file.write(data)
+        self._hash.update(data)
 
-def read_metrics(path: Path) -> list[Row]:
-    """The rows, numbers as numbers; values that are not there are left out."""
+
+def read_metrics(path: Path, written: Written = NOTHING) -> list[Row]:
+    """The rows, numbers as numbers; values that are not there are left out.
+
+    A last row that does not end in a newline was not written whole and is left out too.
+
+    Args:
+        path: the file.
+        written: what the run wrote at least.
+
+    Raises:
+        InputError: the file cannot be read, is damaged, or has other columns or values; names the row and the column.
+    """
     try:
-        with path.open(newline="") as file:
-            return [
-                {name: _number(value) for name, value in row.items() if value}
-                for row in csv.DictReader(file)
-            ]
+        if path.exists() and not path.is_file():  # A named pipe would be waited for.
+            raise InputError(f"{path} cannot be read: it is not an ordinary file")
+        content = path.read_bytes()
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from error
-
-
-def _number(text: str) -> float | str:
+    written.check(path, content)
     try:
-        return float(text)
-    except ValueError:
-        return text
+        text = content[: content.rfind(b"\n") + 1].decode()
+        lines = list(csv.reader(io.StringIO(text, newline=""), strict=True))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path} is not a CSV file: {error}") from error
+    if not lines:
+        return []
+    _check_header(path, lines[0])
+    return [_parse(path, number, lines[0], line) for number, line in enumerate(lines[1:], start=2)]
+
+
+def _check_header(path: Path, names: list[str]) -> None:
+    unknown = [name for name in names if name not in COLUMNS]
+    if unknown:
+        raise InputError(f"{path} has the unknown column {unknown[0][:60]!r}")
+    if "update" not in names or len(set(names)) < len(names):
+        raise InputError(f"{path} lacks the column 'update', or has a column twice")
+
+
+def _parse(path: Path, number: int, names: list[str], line: list[str]) -> Row:
+    if len(line) != len(names):
+        raise InputError(
+            f"{path}: line {number} has {len(line)} values, but there are {len(names)} columns"
+        )
+    row: Row = {}
+    for name, text in zip(names, line, strict=True):
+        if not text and name != "update":
+            continue
+        try:
+            row[name] = text if text in _WORDS.get(name, ()) else float(text)
+        except ValueError:
+            wanted = " or ".join(_WORDS.get(name, ("a number",)))
+            raise InputError(
+                f"{path}: {name} in line {number} must be {wanted}, but it is {text[:60]!r}"
+            ) from None
+    return row

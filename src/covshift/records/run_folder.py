@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import fcntl
+import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,8 +16,8 @@ from typing_extensions import TypedDict
 
 from covshift.config.training import RuntimeOptions, TrainConfig
 from covshift.errors import InputError
-from covshift.files import PARTIAL, write_json
-from covshift.records.metrics import Row, read_metrics
+from covshift.files import PARTIAL, sha256, write_json
+from covshift.records.metrics import Row, Written, read_metrics
 from covshift.schema import read_json
 
 CONFIG, STATUS, METRICS, PROVENANCE = "config.json", "status.json", "metrics.csv", "provenance.json"
@@ -31,6 +33,22 @@ class Status(TypedDict):
     status: State
     update: int
     reason: NotRequired[str]
+
+
+class Seals(TypedDict):
+    """Hashes of a run's files, so that damage shows; `metrics` is that of the first `metrics_size` bytes."""
+
+    config: str
+    provenance: str
+    metrics: NotRequired[str]
+    metrics_size: NotRequired[int]
+
+
+class _StatusFile(Status):
+    """The content of `status.json`; `sha256` is the hash of the rest. Runs of older versions lack both."""
+
+    seals: NotRequired[Seals]
+    sha256: NotRequired[str]
 
 
 class Provenance(TypedDict):
@@ -87,9 +105,11 @@ class RunFolder:
 
     def status(self) -> Status:
         """How far the run is."""
-        if not (self.path / STATUS).is_file():
-            return {"status": "new", "update": 0}
-        return self._read(STATUS, Status)
+        found = self._status()
+        value: Status = {"status": found["status"], "update": found["update"]}
+        if "reason" in found:
+            value["reason"] = found["reason"]
+        return value
 
     def provenance(self) -> Provenance:
         """What the run was made with."""
@@ -97,16 +117,18 @@ class RunFolder:
 
     def metrics(self) -> list[Row]:
         """The rows that were measured."""
-        return read_metrics(self.metrics_path)
+        seals = self._status().get("seals", {})
+        written = Written(seals.get("metrics_size", 0), seals.get("metrics"))
+        return read_metrics(self.metrics_path, written)
 
     def summary(self, root: Path) -> tuple[str, ...]:
         """One line about the run: its path below `root`, what it is, how far it is, and its newest score."""
         name = str(self.path.relative_to(root))
         try:
             config, status = self.config(), self.status()
+            rows = self.metrics() if self.metrics_path.is_file() else []
         except InputError as error:
             return (name, "", "", "", "unreadable", str(error))
-        rows = self.metrics() if self.metrics_path.is_file() else []
         scores = [row["score"] for row in rows if "score" in row]
         return (
             name,
@@ -128,14 +150,25 @@ class RunFolder:
             InputError: the folder holds something else.
         """
         if self.path.exists():
-            # A run that was killed while its folder was made has its provenance alone.
+            # A run that was killed while its folder was made has no configuration yet.
             inside = [*self.path.iterdir()] if self.path.is_dir() else [self.path]
-            if [path for path in inside if path.name != PROVENANCE and path.suffix != PARTIAL]:
+            ours = (PROVENANCE, STATUS)
+            if [path for path in inside if path.name not in ours and path.suffix != PARTIAL]:
                 raise InputError(f"{self.path} exists and holds no run; name another folder")
         self.path.mkdir(parents=True, exist_ok=True)
         runtime = dataclasses.asdict(provenance["runtime"])
         write_json(self.path / PROVENANCE, {**provenance, "runtime": runtime})
         write_json(self.path / CONFIG, dataclasses.asdict(config))
+        self.write_status("new", 0)
+
+    def discard(self) -> None:
+        """Removes a run that was made and never started; a folder that holds anything else stays."""
+        if self.metrics_path.exists() or self.checkpoints.exists():
+            return
+        for name in (CONFIG, STATUS, PROVENANCE, LOCK):
+            (self.path / name).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self.path.rmdir()
 
     def lock(self) -> IO[bytes]:
         """Locks the run for this process until the returned file is closed, or the process ends.
@@ -161,17 +194,74 @@ class RunFolder:
             return True
         return False
 
-    def write_status(self, status: State, update: int, reason: str = "") -> None:
-        """Records how far the run is."""
-        value: Status = {"status": status, "update": update}
+    def write_status(
+        self, status: State, update: int, reason: str = "", written: Written | None = None
+    ) -> None:
+        """Records how far the run is, and the hashes of its files.
+
+        Args:
+            status: what the run is doing.
+            update: updates so far.
+            reason: why it diverged.
+            written: what `metrics.csv` holds; by default what was recorded last.
+        """
+        value: _StatusFile = {"status": status, "update": update, "seals": self._seals()}
         if reason:
             value["reason"] = reason
-        write_json(self.path / STATUS, value)
+        self._write_status(value, written)
+
+    def rewind(self, kept: Written) -> None:
+        """Prepares for a resume from a checkpoint: what follows `kept` in `metrics.csv` is about to be cut off."""
+        for left in self.path.glob(f"*{PARTIAL}"):
+            left.unlink(missing_ok=True)
+        value = self._status()
+        if value.get("seals", {}).get("metrics_size", 0) > kept.size:
+            self._write_status(value, kept)
+
+    def _write_status(self, value: _StatusFile, written: Written | None) -> None:
+        seals = value.get("seals", self._seals())
+        if written is not None:
+            seals.pop("metrics", None)
+            seals["metrics_size"] = written.size
+            if written.sha256 is not None:
+                seals["metrics"] = written.sha256
+        value["seals"] = seals
+        write_json(self.path / STATUS, value | {"sha256": _seal(value)})
+
+    def _seals(self) -> Seals:
+        """The hashes that were recorded when the run was made; for a run of an older version those of now."""
+        recorded = self._status().get("seals")
+        if recorded is not None:
+            return recorded
+        return {
+            "config": sha256(self.path / CONFIG),
+            "provenance": sha256(self.path / PROVENANCE),
+        }
+
+    def _status(self) -> _StatusFile:
+        path = self.path / STATUS
+        if not path.is_file():
+            return {"status": "new", "update": 0}
+        value = read_json(path, _StatusFile)
+        if value.pop("sha256", "") != (_seal(value) if "seals" in value else ""):
+            raise InputError(
+                f"{path} is damaged: it does not have its own hash; restore it from a copy, or remove it and resume the run"
+            )
+        return value
 
     def _read(self, name: str, kind: type[T], *, finite: bool = True) -> T:
         if not (self.path / name).is_file():
             raise InputError(f"{self.path} is no run: it has no {name}")
+        expected = dict(self._status().get("seals", {})).get(name.partition(".")[0])
+        if expected is not None and sha256(self.path / name) != expected:
+            raise InputError(
+                f"{self.path / name} is damaged: its hash differs from that in {STATUS}; restore it from a copy"
+            )
         return read_json(self.path / name, kind, finite=finite)
+
+
+def _seal(value: _StatusFile) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def find_runs(root: Path) -> Iterator[RunFolder]:

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from covshift.config.training import TrainConfig
-from covshift.records import Row, RunFolder, support_warning
+from covshift.errors import InputError
+from covshift.records import Row, RunFolder, Status, support_warning
 from covshift.report.charts import say
 from covshift.report.statistics import Curve, curve_band
 
@@ -26,22 +27,27 @@ _SHOWN = {
 def describe_runs(runs: Sequence[RunFolder]) -> dict[str, Any] | None:
     """A table of runs, their learning curves by environment, and the invariants of their ratios.
 
-    Runs that differ in their seed only are one arm.
+    Runs that differ in their seed only are one arm. A run that cannot be read is in the table, with the reason.
 
     Returns:
         None if there are no runs.
     """
     if not runs:
         return None
-    read = [(run, run.config(), _rows(run)) for run in runs]
-    labels = _labels([config for _, config, _ in read])
+    read, unreadable = [], []
+    for run in runs:
+        try:
+            read.append((run, run.config(), _rows(run), run.status()))
+        except InputError as error:
+            unreadable.append(_unreadable(run, str(error)))
+    labels = _labels([config for _, config, _, _ in read])
     panels = []
-    for env in dict.fromkeys(config.env for _, config, _ in read):
+    for env in dict.fromkeys(config.env for _, config, _, _ in read):
         for column, title in _SHOWN.items():
             arms: dict[str, list[dict[str, Any]]] = {}
-            for (run, config, rows), label in zip(read, labels, strict=True):
+            for (run, config, rows, status), label in zip(read, labels, strict=True):
                 if config.env == env and any(column in row for row in rows):
-                    arms.setdefault(label, []).append(_curve(run, config, rows, column))
+                    arms.setdefault(label, []).append(_curve(run, config, rows, status, column))
             if arms:
                 panels.append(
                     {
@@ -54,11 +60,12 @@ def describe_runs(runs: Sequence[RunFolder]) -> dict[str, Any] | None:
                 )
     return {
         "panels": panels,
-        "table": [_line(*entry, label) for entry, label in zip(read, labels, strict=True)],
+        "table": [_line(*entry, label) for entry, label in zip(read, labels, strict=True)]
+        + unreadable,
         "invariants": [
             {"run": str(run.path), "state": row["invariant"]}
             | {name: row[name] for name in ("update", "mean_ratio", "mean_ratio_pi")}
-            for run, _, rows in read
+            for run, _, rows, _ in read
             for row in rows
             if "invariant" in row
         ],
@@ -91,10 +98,12 @@ def _labels(configs: Sequence[TrainConfig]) -> list[str]:
     return labels
 
 
-def _curve(run: RunFolder, config: TrainConfig, rows: list[Row], column: str) -> dict[str, Any]:
+def _curve(
+    run: RunFolder, config: TrainConfig, rows: list[Row], status: Status, column: str
+) -> dict[str, Any]:
     points = [(float(row["update"]), float(row[column])) for row in rows if column in row]
     points = [(x, y) for x, y in points if math.isfinite(y)]
-    diverged = run.status()["status"] == "diverged"
+    diverged = status["status"] == "diverged"
     return {
         "name": str(run.path),
         "x": [x for x, _ in points],
@@ -110,8 +119,14 @@ def _arm(label: str, curves: list[dict[str, Any]]) -> dict[str, Any]:
     return {"label": label, "runs": curves} | numbers
 
 
-def _line(run: RunFolder, config: TrainConfig, rows: list[Row], label: str) -> dict[str, str]:
-    status = run.status()
+def _unreadable(run: RunFolder, reason: str) -> dict[str, str]:
+    empty = dict.fromkeys(("env", "arm", "seed", "updates", "score"), "")
+    return empty | {"run": str(run.path), "status": "unreadable", "reason": reason}
+
+
+def _line(
+    run: RunFolder, config: TrainConfig, rows: list[Row], status: Status, label: str
+) -> dict[str, str]:
     scores = [float(row["score"]) for row in rows if "score" in row]
     return {
         "run": str(run.path),

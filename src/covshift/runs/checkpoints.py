@@ -5,17 +5,68 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple, NotRequired
 
 import safetensors.torch
+from pydantic import Field
 from safetensors import SafetensorError
+from torch import Tensor
+from typing_extensions import TypedDict
 
 from covshift.errors import InputError
-from covshift.files import CHECKSUMS, PARTIAL, sha256, sync, write_checksums
+from covshift.files import CHECKSUMS, PARTIAL, ordinary_file, sha256, sync, write_checksums
 from covshift.learners.deep import LearnerState
+from covshift.schema import read_json
 
 _TENSORS, _VALUES = "tensors.safetensors", "state.json"
 _KEPT = 2
+
+
+Natural = Annotated[int, Field(ge=0)]
+
+
+class GeneratorWords(TypedDict):
+    """The two numbers of 128 bits of a generator PCG64."""
+
+    state: Natural
+    inc: Natural
+
+
+class GeneratorState(TypedDict):
+    """The state of a NumPy generator."""
+
+    bit_generator: Literal["PCG64"]
+    state: GeneratorWords
+    has_uint32: Natural
+    uinteger: Natural
+
+
+class SamplerState(TypedDict):
+    """The state of a sampler, without its priorities."""
+
+    window: Annotated[list[Natural], Field(min_length=2, max_length=2)]
+    rng: GeneratorState
+    tempering: NotRequired[float]
+
+
+class Values(TypedDict):
+    """The content of `state.json`: all of a run that is not a tensor.
+
+    Attributes:
+        metrics_size: bytes of `metrics.csv`, with their hash `metrics_sha256`.
+    """
+
+    update: Natural
+    mean_weight: float | None
+    sums: list[float]
+    count: Natural
+    value_sampler: SamplerState
+    ratio_sampler: SamplerState | None
+    new_priority: float | None
+    metrics_size: Natural
+    metrics_sha256: NotRequired[str]
+    state_shape: list[Annotated[int, Field(ge=1, le=2**26)]]
+    num_actions: Annotated[int, Field(ge=1, le=2**15)]
 
 
 class Checkpoint(NamedTuple):
@@ -37,12 +88,16 @@ def write_checkpoint(folder: Path, update: int, state: LearnerState) -> None:
     path = folder / f"update-{update:09d}"
     partial = path.with_name(f"{path.name}{PARTIAL}")
     shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    safetensors.torch.save_file(state.tensors, partial / _TENSORS)
-    (partial / _VALUES).write_text(json.dumps(state.values, indent=1, sort_keys=True) + "\n")
-    write_checksums(partial, [_TENSORS, _VALUES])
-    for written in (partial / _TENSORS, partial / _VALUES, partial / CHECKSUMS, partial):
-        sync(written)
+    try:
+        partial.mkdir(parents=True)
+        _write_tensors(partial / _TENSORS, state.tensors)
+        (partial / _VALUES).write_text(json.dumps(state.values, indent=1, sort_keys=True) + "\n")
+        write_checksums(partial, [_TENSORS, _VALUES])
+        for written in (partial / _TENSORS, partial / _VALUES, partial / CHECKSUMS, partial):
+            sync(written)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
     if path.exists():
         # Saved twice at one update: the older checkpoint stays whole until the newer one replaces it.
         old = path.with_name(f"{path.name}.old{PARTIAL}")
@@ -52,6 +107,13 @@ def write_checkpoint(folder: Path, update: int, state: LearnerState) -> None:
     sync(folder)
     for left in [*folder.glob(f"*{PARTIAL}"), *_listed(folder)[:-_KEPT]]:
         shutil.rmtree(left)
+
+
+def _write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
+    try:
+        safetensors.torch.save_file(tensors, path)
+    except SafetensorError as error:  # As on a full disk.
+        raise OSError(f"{path} cannot be written: {error}") from error
 
 
 def has_checkpoint(folder: Path) -> bool:
@@ -69,7 +131,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     for path in reversed(_listed(folder)):
         try:
             return Checkpoint(path, _read(path), damaged)
-        except (InputError, OSError, ValueError, SafetensorError) as error:
+        except (InputError, OSError, ValueError, KeyError, SafetensorError) as error:
             damaged.append(f"{path}: {error}")
     if damaged:
         raise InputError(f"no checkpoint is whole: {'; '.join(damaged)}")
@@ -77,12 +139,14 @@ def read_checkpoint(folder: Path) -> Checkpoint:
 
 
 def _read(path: Path) -> LearnerState:
-    checksums = (path / CHECKSUMS).read_text()
+    checksums = ordinary_file(path / CHECKSUMS).read_text()
     for name in (_TENSORS, _VALUES):
+        ordinary_file(path / name)
         if f"{sha256(path / name)}  {name}\n" not in checksums:
             raise InputError(f"{name} does not have the hash that {CHECKSUMS} says")
-    values = json.loads((path / _VALUES).read_text())
-    return LearnerState(safetensors.torch.load_file(path / _TENSORS), values)
+    # Losses may be infinite, and a generator's state has numbers of 128 bits.
+    values = read_json(path / _VALUES, Values, finite=False, largest=2**128)
+    return LearnerState(safetensors.torch.load_file(path / _TENSORS), dict(values))
 
 
 def _listed(folder: Path) -> list[Path]:

@@ -7,11 +7,12 @@ from its newest checkpoint.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from covshift.config.training import RuntimeOptions
+from covshift.data.policies import policy_modules
 from covshift.errors import InputError
 from covshift.learners.deep import Diverged, stack_key
 from covshift.records import RunFolder
@@ -79,7 +80,11 @@ def run_on_ray(
             for index in members:
                 tries[index] += 1
             stacked = stack > 1 and stack_key(jobs[members[0]].config) is not None
-            waiting[task.remote([folders[index] for index in members], stacked)] = members
+            named = {
+                m for k in members for m in policy_modules(jobs[k].config.data.behavior_policy)
+            }
+            own = [folders[index] for index in members]
+            waiting[task.remote(own, stacked, sorted(named))] = members
 
         cores = int(ray.cluster_resources().get("CPU", 1) // max(cpus, 1.0))
         for members in stacks_of(jobs, range(len(jobs)), stack, cores):
@@ -117,7 +122,7 @@ def _outcome(ray: Any, reference: Any) -> str:
         return f"{type(cause).__name__}: {cause}".splitlines()[0]
 
 
-def resume(folders: list[str], stacked: bool) -> str:
+def resume(folders: list[str], stacked: bool, trusted_modules: Sequence[str] = ()) -> str:
     """Resumes runs in the task's own process, so that all end together; returns how they ended."""
     runs = [RunFolder(Path(folder)) for folder in folders]
     with (runs[0].path / LOG).open("a") as log:
@@ -127,9 +132,10 @@ def resume(folders: list[str], stacked: bool) -> str:
 
         try:
             if stacked:
-                resume_stack(runs, say)
+                resume_stack(runs, say, trusted_modules)
             else:
-                run_to_end(resume_run(runs[0], None, say), lambda update, row: None)
+                trainer = resume_run(runs[0], None, say, trusted_modules)
+                run_to_end(trainer, lambda update, row: None)
         except (Diverged, InputError) as error:
             say(str(error))
             return str(error)

@@ -6,13 +6,15 @@ import contextlib
 import importlib.metadata
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import IO
 
 import torch
 
 from covshift.config.training import RuntimeOptions, TrainConfig
 from covshift.data.collection import Collector
+from covshift.data.policies import policy_modules
 from covshift.data.store import Store
 from covshift.errors import InputError
 from covshift.learners.deep import AgentLearner, make_priority
@@ -53,8 +55,12 @@ def start_or_resume(
 ) -> Trainer:
     """A new run, or the same one from where it was interrupted; see `create_run` and `resume_run`."""
     if create_run(folder, config, data, runtime):
-        return _build(folder, config, data, runtime, say)
-    return resume_run(folder, runtime, say)
+        try:
+            return _build(folder, config, data, runtime, say)
+        except BaseException:
+            folder.discard()  # So that another start, perhaps with other settings, finds no run here.
+            raise
+    return resume_run(folder, runtime, say, policy_modules(config.data.behavior_policy))
 
 
 def create_run(folder: RunFolder, config: TrainConfig, data: str, runtime: RuntimeOptions) -> bool:
@@ -89,6 +95,7 @@ def resume_run(
     folder: RunFolder,
     runtime: RuntimeOptions | None,
     say: Callable[[str], None],
+    trusted_modules: Collection[str] = (),
     stores: dict[str, Store] | None = None,
 ) -> Trainer:
     """A run from its newest whole checkpoint, or from its start if it has none.
@@ -97,12 +104,20 @@ def resume_run(
         folder: holds the run.
         runtime: how it is computed from now on; None as before.
         say: called with each message for the user.
+        trusted_modules: modules that the run's policies may import. A run folder may come from anywhere, so that
+            what it names is not imported by itself.
         stores: datasets that are open, by folder; runs in one process share them.
 
     Raises:
-        InputError: it is finished, has diverged, or its data have changed.
+        InputError: it is finished, has diverged, its data have changed, or it would import another module.
     """
     config, status, provenance = folder.config(), folder.status(), folder.provenance()
+    for module in policy_modules(config.data.behavior_policy):
+        if module not in trusted_modules:
+            raise InputError(
+                f"{folder.path} would import the module '{module}' for its behavior policy; if you trust it, add "
+                f"--policy-module {module}"
+            )
     if status["status"] == "finished":
         raise InputError(f"{folder.path} is finished after {status['update']} updates")
     if status["status"] == "diverged":
@@ -130,10 +145,26 @@ def _build(
     say: Callable[[str], None],
     stores: dict[str, Store] | None = None,
 ) -> Trainer:
-    """Wires a run together; read it as the experiment."""
     if runtime.threads:
         torch.set_num_threads(runtime.threads)
     lock = folder.lock()
+    try:
+        return _wire(folder, config, data, runtime, say, lock, stores)
+    except BaseException:
+        lock.close()
+        raise
+
+
+def _wire(
+    folder: RunFolder,
+    config: TrainConfig,
+    data: str,
+    runtime: RuntimeOptions,
+    say: Callable[[str], None],
+    lock: IO[bytes],
+    stores: dict[str, Store] | None,
+) -> Trainer:
+    """Wires a run together; read it as the experiment."""
     source = open_source(data, config, folder.path, stores)
     network = make_agent_network(config, source.store.state_shape, source.store.num_actions)
     priority = make_priority(config.replay)
@@ -159,7 +190,7 @@ def pick_device(name: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-        torch.zeros(1, device=device)
+        torch.zeros(1, device=device).item()  # Some devices, such as meta, hold no values.
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(f"the device '{name}' cannot be used: {reason}") from error

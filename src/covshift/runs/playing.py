@@ -40,7 +40,8 @@ def evaluate_run(folder: Path, episodes: int, epsilon: float | None, seed: int) 
     results = roll_out(run.policy(used), config.env, config.environment, episodes, generator)
     scores = np.array([result.score for result in results])
     steps = sum(result.length for result in results)
-    facts = {
+    facts = {"damaged": f"passed over: {'; '.join(run.damaged)}"} if run.damaged else {}
+    facts |= {
         "run": f"{folder}, update {run.update:,}",
         "policy": f"ε-greedy, ε = {used:g}",
         "score": f"{scores.mean():.2f}{_interval(scores)} over {episodes} episodes, "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, final
 
@@ -28,6 +29,7 @@ class SavedRun:
         network: the online network.
         update: number of updates when it was saved.
         sha256: hash of the checkpoint's checksums, which identifies it.
+        damaged: newer checkpoints that were passed over, with what is wrong with them.
     """
 
     def __init__(
@@ -38,10 +40,11 @@ class SavedRun:
         num_actions: int,
         update: int,
         sha256: str,
+        damaged: Sequence[str] = (),
     ) -> None:
         self.config, self.network = config, network
         self.state_shape, self.num_actions = state_shape, num_actions
-        self.update, self.sha256 = update, sha256
+        self.update, self.sha256, self.damaged = update, sha256, damaged
         self.support = value_support(config.value)
 
     def policy(self, epsilon: float) -> AgentPolicy:
@@ -108,8 +111,18 @@ def load_run(folder: Path | str) -> SavedRun:
     checkpoint = read_checkpoint(run.checkpoints)
     values = checkpoint.state.values
     shape, num_actions = tuple(values["state_shape"]), values["num_actions"]
+    tensors = checkpoint.state.tensors_under("network.")
+    # First without memory, since the sizes come from the checkpoint.
+    with torch.device("meta"):
+        wanted = make_agent_network(config, shape, num_actions).state_dict()
+    if {name: (v.shape, v.dtype) for name, v in wanted.items()} != {
+        name: (v.shape, v.dtype) for name, v in tensors.items()
+    }:
+        raise InputError(
+            f"the tensors in {checkpoint.path} are not those of the network that {run.path} describes"
+        )
     network = make_agent_network(config, shape, num_actions)
-    network.load_state_dict(checkpoint.state.tensors_under("network."))
+    network.load_state_dict(tensors)
     network.requires_grad_(False)
     return SavedRun(
         config,
@@ -118,6 +131,7 @@ def load_run(folder: Path | str) -> SavedRun:
         num_actions,
         values["update"],
         sha256(checkpoint.path / CHECKSUMS),
+        checkpoint.damaged,
     )
 
 

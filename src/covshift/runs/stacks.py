@@ -7,7 +7,7 @@ stacks of any size its numbers are the same to the bit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
 
@@ -20,12 +20,17 @@ from covshift.runs.signals import stop_requests
 from covshift.runs.training import Interrupted, Trainer
 
 
-def resume_stack(folders: Sequence[RunFolder], say: Callable[[str], None]) -> None:
+def resume_stack(
+    folders: Sequence[RunFolder],
+    say: Callable[[str], None],
+    trusted_modules: Collection[str] = (),
+) -> None:
     """Trains runs to their ends as one stack; Ctrl-C saves them all first. Runs that are over are left out.
 
     Args:
         folders: runs that were created, with equal `stack_key`.
         say: called with each message for the user.
+        trusted_modules: modules that the runs' policies may import; see `resume_run`.
 
     Raises:
         Interrupted: after checkpoints of all runs were written.
@@ -37,7 +42,8 @@ def resume_stack(folders: Sequence[RunFolder], say: Callable[[str], None]) -> No
         for folder in folders:
             if folder.status()["status"] in ("finished", "diverged"):
                 continue
-            trainer = resume_run(folder, None, partial(_say_of, folder, say), stores)
+            told = partial(_say_of, folder, say)
+            trainer = resume_run(folder, None, told, trusted_modules, stores)
             trainers.append(closed.enter_context(closing(trainer)))
         if not trainers:
             raise InputError("all of these runs are over")

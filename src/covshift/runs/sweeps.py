@@ -17,9 +17,11 @@ from pathlib import Path
 from typing import final
 
 from covshift.config.training import RuntimeOptions, TrainConfig
+from covshift.data.policies import policy_modules
 from covshift.learners.deep import stack_key
 from covshift.records import RunFolder
 from covshift.runs.launch import create_run
+from covshift.runs.signals import start_child, wait_for_child
 
 _POLL_SECONDS = 0.5
 _TRIES = 2
@@ -97,7 +99,7 @@ class Sweep:
             for process in processes:
                 process.send_signal(signal.SIGINT)
             for process in processes:
-                process.wait()
+                wait_for_child(process)
 
     def _start(self, workers: int, stack: int) -> bool:
         """Starts as many runs as fit; returns whether any is still waiting."""
@@ -113,20 +115,17 @@ class Sweep:
         stacks = [[k] for k in failed]
         stacks += stacks_of(self.jobs, fresh, stack, workers - len(set(self.running.values())))
         for members in stacks[: workers - len(set(self.running.values()))]:
+            configs = [self.jobs[k].config for k in members]
             folders = [self.jobs[k].folder for k in members]
-            stacked = stack > 1 and stack_key(self.jobs[members[0]].config) is not None
-            with (folders[0] / LOG).open("ab") as log:
-                process = subprocess.Popen(
-                    [
-                        *(sys.executable, "-m", "covshift", "resume"),
-                        *map(str, folders),
-                        *(["--stacked"] if stacked else []),
-                    ],
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,  # Ctrl-C reaches it through us, once.
-                )
+            stacked = stack > 1 and stack_key(configs[0]) is not None
+            trusted = {m for config in configs for m in policy_modules(config.data.behavior_policy)}
+            command = [
+                *(sys.executable, "-m", "covshift", "resume"),
+                *map(str, folders),
+                *(["--stacked"] if stacked else []),
+                *(option for module in sorted(trusted) for option in ("--policy-module", module)),
+            ]
+            process = start_child(command, folders[0] / LOG)
             for k in members:
                 self.running[k], self._logs[k] = process, folders[0] / LOG
                 self.tries[k] = self.tries.get(k, 0) + 1
@@ -137,6 +136,7 @@ class Sweep:
             if process.poll() is None:
                 continue
             del self.running[index]
+            wait_for_child(process)
             if not self.jobs[index].is_over and self.tries[index] >= _TRIES:
                 lines = self._logs[index].read_text(errors="replace").splitlines()
                 self.failed[index] = lines[-1] if lines else f"status {process.returncode}"

@@ -10,7 +10,7 @@ from typing import IO, NamedTuple, final
 from covshift.config.training import TrainConfig
 from covshift.errors import InputError
 from covshift.learners.deep import AgentLearner, Diverged, LearnerState, UpdateReport
-from covshift.records import MetricsFile, Row, RunFolder
+from covshift.records import NOTHING, MetricsFile, Row, RunFolder, Written
 from covshift.runs.checkpoints import Checkpoint, write_checkpoint
 from covshift.runs.measures import Evaluator, MeanReports
 from covshift.runs.replay import Draw, Replay
@@ -59,14 +59,15 @@ class Trainer:
         self.config, self.folder, self._lock = config, folder, lock
         self.learner, self.replay, self.evaluator = learner, replay, evaluator
         self._reports = MeanReports(learner.device)
-        size = 0
+        kept = NOTHING
         if checkpoint is not None:
             state = checkpoint.state
             learner.load_state_dict(state)
             replay.load_state_dict(state, learner.num_updates)
             self._reports.load_state_dict(state.values)
-            size = int(state.values["metrics_size"])
-        self.metrics = MetricsFile(folder.metrics_path, size)
+            kept = Written(state.values["metrics_size"], state.values.get("metrics_sha256"))
+        folder.rewind(kept)
+        self.metrics = MetricsFile(folder.metrics_path, kept)
 
     @property
     def update(self) -> int:
@@ -121,11 +122,11 @@ class Trainer:
         """Writes the means up to here and how the run ended; the last good checkpoint is kept."""
         if self._reports.count:
             self.metrics.write(self._row())
-        self.folder.write_status("diverged", self.update, str(error))
+        self.folder.write_status("diverged", self.update, str(error), self.metrics.written)
 
     def finish(self) -> None:
         """Writes that all updates are done."""
-        self.folder.write_status("finished", self.update)
+        self.folder.write_status("finished", self.update, written=self.metrics.written)
 
     def save(self) -> None:
         """Writes a checkpoint of this moment."""
@@ -135,7 +136,8 @@ class Trainer:
             **learner.values,
             **replay.values,
             **self._reports.state_dict(),
-            "metrics_size": self.metrics.size,
+            "metrics_size": self.metrics.written.size,
+            "metrics_sha256": self.metrics.written.sha256,
             "state_shape": list(store.state_shape),
             "num_actions": store.num_actions,
         }
@@ -145,7 +147,7 @@ class Trainer:
     def save_interrupted(self) -> None:
         """Writes a checkpoint, and that the run was interrupted."""
         self.save()
-        self.folder.write_status("interrupted", self.update)
+        self.folder.write_status("interrupted", self.update, written=self.metrics.written)
 
     def close(self) -> None:
         """Closes what the run holds open."""
@@ -160,7 +162,7 @@ class Trainer:
             row |= self.evaluator.evaluate(row)
         self.metrics.write(row)
         self.save()
-        self.folder.write_status("running", self.update)
+        self.folder.write_status("running", self.update, written=self.metrics.written)
         return row
 
     def _row(self) -> Row:
