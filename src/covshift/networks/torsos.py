@@ -50,6 +50,9 @@ class MinAtarTorso(nn.Module):
 
     Args:
         shape: height × width × channels.
+
+    Attributes:
+        unfolds: convolve by a matrix product, which can be done for many agents at once; for one agent it is slower.
     """
 
     head_hidden = 128
@@ -74,8 +77,8 @@ class MinAtarTorso(nn.Module):
         last = rows.shape[1] - 2
         patches = torch.cat([rows[:, k : last + k] for k in range(3)], dim=-1)
         weight = self.conv.weight.permute(2, 3, 1, 0).flatten(0, 2)
-        product = patches.flatten(0, 2) @ weight + cast(Tensor, self.conv.bias)
-        return F.relu(product).view(len(planes), -1)
+        x = patches.flatten(0, 2) @ weight + cast(Tensor, self.conv.bias)
+        return F.relu(x).view(len(planes), -1)
 
 
 @final

@@ -49,6 +49,12 @@ class SamplerState(TypedDict):
     tempering: NotRequired[float]
 
 
+class ListSamplerState(TypedDict):
+    """What a sampler of a list of rows saves."""
+
+    rng: GeneratorState
+
+
 class Values(TypedDict):
     """The content of `state.json`: all of a run that is not a tensor.
 
@@ -62,6 +68,7 @@ class Values(TypedDict):
     count: Natural
     value_sampler: SamplerState
     ratio_sampler: SamplerState | None
+    end_sampler: NotRequired[ListSamplerState | None]
     new_priority: float | None
     metrics_size: Natural
     metrics_sha256: NotRequired[str]
