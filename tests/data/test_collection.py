@@ -316,7 +316,10 @@ def test_any_gymnasium_id_works(tmp_path: Path) -> None:
         (["ALE/Pongg-v5"], "there is no environment 'ALE/Pongg-v5'; did you mean ALE/Pong-v5"),
         (["covshift/Broken-v0"], "covshift/Broken-v0 cannot be made: No module named 'box'"),
         (["Pendulum-v1"], "but Discrete(n) is needed"),
-        (["CartPole-v1", "--policy", "file:many.npz"], "many.npz must hold one array of numbers"),
+        (
+            ["CartPole-v1", "--policy", "file:many.npz"],
+            "the policy file many.npz cannot be read: ",
+        ),
         (
             ["CartPole-v1", "--policy", "file:empty.npy"],
             "the policy file empty.npy cannot be read: ",

@@ -117,7 +117,7 @@ class RatioEstimate:
                     )
         try:
             spec = json.loads((path / SPEC).read_text(encoding="utf-8"))
-            arrays = read_arrays(path / ARRAYS)
+            arrays = read_arrays(path / ARRAYS, text=True)
         except (OSError, ValueError, RecursionError) as error:
             raise InputError(f"{path} holds no estimate that can be read: {error}") from error
         if not isinstance(spec, dict) or spec.get("format_version") != FORMAT_VERSION:
