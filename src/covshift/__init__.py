@@ -4,6 +4,8 @@ From logged data:
     estimate_ratio, evaluate_policy, compare_estimators
 In an agent of your own:
     RatioReplay (a replay that learns the ratio and draws by it), RatioLearner with RatioOptions, PrioritizedSampler
+In Stable-Baselines3's DQN:
+    covshift.integrations.stable_baselines3: RatioReplayBuffer, PrioritizedReplayBuffer
 Runs of `covshift train`:
     load_run
 Packages:

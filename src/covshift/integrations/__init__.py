@@ -1,4 +1,4 @@
-"""Replays for other people's agents: `RatioReplay` for a hand-written loop.
+"""Replays for other people's agents: `RatioReplay` for a hand-written loop, and buffers for Stable-Baselines3.
 
 A module is imported when it is first used, so that only what you use has to be installed.
 """
@@ -7,13 +7,17 @@ import importlib
 from typing import Any
 
 _MODULES = {
+    "PrioritizedReplayBuffer": "covshift.integrations.stable_baselines3",
     "RatioReplay": "covshift.integrations.ratio_replay",
+    "RatioReplayBuffer": "covshift.integrations.stable_baselines3",
     "ReplayBatch": "covshift.integrations.ratio_replay",
 }
 """Where each class comes from."""
 
 __all__ = [
+    "PrioritizedReplayBuffer",
     "RatioReplay",
+    "RatioReplayBuffer",
     "ReplayBatch",
 ]
 
