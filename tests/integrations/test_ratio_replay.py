@@ -40,6 +40,8 @@ def test_wraps_around_with_several_environments() -> None:
     assert len(replay) == 30  # 10 steps of 3 environments
     replay.priorities.check_valid()
     batch = replay.sample(3000)
+    law = replay.priorities.sampler.probabilities(np.arange(45, 75))
+    assert (law == 1 / 30).all()  # uniform before the first update
     time, env = batch.observations[:, 0], batch.observations[:, 1]
     # The last ten steps of each environment are drawn, each about as often, and columns belong together.
     pairs, counts = np.unique(np.stack([time, env]), axis=1, return_counts=True)
@@ -134,7 +136,7 @@ def slow_ratio(replay: RatioReplay, pi: NDArray[np.float64], gamma: float) -> ND
 def test_the_ratio_is_exact_for_a_mixture_of_behaviors() -> None:
     """c is the ratio of π to the replay's own mixture, since every row has its own μ."""
     drawn = episodic(np.random.default_rng(4))
-    table = [np.tile([p, 1 - p], (5, 1)) for p in (0.85, 0.3, 0.6)]
+    table = [np.tile([p, 1 - p], (5, 1)) for p in (0.85, 0.3, 0.4)]
     problem = replace(drawn, pi=table[0], mu=table[1])
     replay, visits = mixture(problem, 2500, table[1:], 2)
     policy = lambda s: problem.pi[s.argmax(axis=1)]  # noqa: E731

@@ -16,8 +16,11 @@ from stable_baselines3.common.logger import configure
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
+from covshift.envs.finite import FiniteMDPEnv
 from covshift.errors import InputError
 from covshift.integrations.stable_baselines3 import PrioritizedReplayBuffer, RatioReplayBuffer
+from covshift.theory import c_star
+from covshift.theory.examples import episodic
 
 
 def make_agent(
@@ -112,6 +115,39 @@ def test_what_is_drawn_is_what_was_stored() -> None:
     ends = (buffer.dones[rows, envs] == 1) & (buffer.timeouts[rows, envs] == 0)
     np.testing.assert_array_equal(drawn.dones[:, 0] == 1, ends)
     assert not drawn.dones[(rows == 7) & (envs == 1)].any()
+
+
+def test_the_ratio_is_exact_on_a_finite_mdp() -> None:
+    """A DQN that does not learn explores with ε = 0.8 after random steps; π has ε = 0.1."""
+    problem = episodic(np.random.default_rng(4))
+    agent = DQN(
+        "MlpPolicy",
+        DummyVecEnv([lambda: FiniteMDPEnv(problem)] * 2),
+        learning_rate=0.0,
+        buffer_size=4000,
+        learning_starts=2000,
+        train_freq=100,
+        exploration_initial_eps=0.8,
+        exploration_final_eps=0.8,
+        replay_buffer_class=RatioReplayBuffer,
+        replay_buffer_kwargs={"ratio_discount": 0.9, "ratio_learning_rate": 0.0007},
+        seed=1,
+        device="cpu",
+    )
+    agent.learn(5000)
+    buffer = agent.replay_buffer
+    assert isinstance(buffer, RatioReplayBuffer)
+    assert len(np.unique(buffer.priorities.mu)) == 3  # 0.5 at random, then 0.6 and 0.4
+    for _ in range(1000):
+        buffer.sample(256)
+    states = np.eye(5, dtype=np.uint8)
+    pi = buffer._policy(states)
+    visits = buffer.observations.sum(axis=(0, 1), dtype=np.float64)
+    visits /= buffer.priorities.is_initial.sum()
+    exact = c_star(problem.mdp.chain(pi), visits, 0.9)
+    found = buffer.priorities.learner.ratio(states)
+    assert np.ptp(exact) > 0.3
+    np.testing.assert_allclose(found, exact, rtol=0.12)  # chance in 4,000 steps
 
 
 @pytest.mark.parametrize("kind", [RatioReplayBuffer, PrioritizedReplayBuffer])

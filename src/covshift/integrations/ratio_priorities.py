@@ -199,12 +199,16 @@ class RatioPriorities:
         batch_size: int,
         view: Callable[[NDArray[Any]], NDArray[Any]] = np.asarray,
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Draws steps by priority, renews their priorities, and returns their rows and environments."""
+        """Draws steps by priority, renews their priorities, and returns their rows and environments.
+
+        Before the first `learn` all steps have the same priority.
+        """
         self._check_filled()
         ids = self.sampler.sample(batch_size)
         slots = ids % self.mu.size
-        c = self.learner.ratio(view(self._flat(observations)[slots]))
-        self.sampler.update(ids, c / self._priority.unit)
+        if self.learner.num_updates > 0:
+            c = self.learner.ratio(view(self._flat(observations)[slots]))
+            self.sampler.update(ids, c / self._priority.unit)
         return slots // self.num_envs, slots % self.num_envs
 
     def clear(self) -> None:

@@ -159,7 +159,7 @@ class RatioReplay:
         self.priorities.learn(self.observations, self.actions, checked, batch_size)
 
     def sample(self, batch_size: int) -> ReplayBatch:
-        """Draws transitions in proportion to c."""
+        """Draws transitions in proportion to c; uniformly before the first `update`."""
         drawn = self.priorities.draw(self.observations, batch_size)
         return ReplayBatch(
             self.observations[drawn],
