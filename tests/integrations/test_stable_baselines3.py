@@ -312,3 +312,17 @@ def test_the_extra_is_named_where_it_is_missing() -> None:
     )
     printed = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
     assert "pip install 'covshift[sb3]'" in printed.stdout.decode()
+
+
+@pytest.mark.parametrize("kind", [RatioReplayBuffer, PrioritizedReplayBuffer])
+def test_an_emptied_buffer_starts_anew(kind: type[Any]) -> None:
+    agent = make_agent(kind)
+    agent.learn(700)
+    buffer = agent.replay_buffer
+    assert isinstance(buffer, (RatioReplayBuffer, PrioritizedReplayBuffer))
+    buffer.reset()
+    agent.learn(48, reset_num_timesteps=False)
+    assert buffer.size() == 16
+    sampler = buffer.priorities.sampler if isinstance(buffer, RatioReplayBuffer) else buffer.sampler
+    assert sampler.window == (0, 48)
+    sampler.check_valid()
