@@ -88,6 +88,19 @@ def test_training_past_the_wrap_around(tmp_path: Path) -> None:
     assert 0 < rows["ratioeffective_share"][-1] <= 1
 
 
+def test_mu_is_uniform_exactly_as_long_as_the_agent_acts_at_random() -> None:
+    agent = make_agent(RatioReplayBuffer)
+    agent.__class__ = Spied
+    agent.learn(240)
+    buffer = agent.replay_buffer
+    assert isinstance(buffer, RatioReplayBuffer)
+    spied = np.stack(agent.__dict__["spied"])
+    np.testing.assert_allclose(buffer.priorities.mu[:80], spied, rtol=1e-6)
+    # 34 steps of 3 environments start before the 100th step.
+    assert (spied[:34] == 0.5).all()
+    assert (spied[34:] != 0.5).all()
+
+
 def test_what_is_drawn_is_what_was_stored() -> None:
     agent = make_agent(RatioReplayBuffer)
     agent.learn(1500)
