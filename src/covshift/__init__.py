@@ -1,6 +1,17 @@
 """covshift: learn the covariate shift d_π/d_μ by bootstrapping, and put it to work.
 
-The packages and functions that users need are imported when they are first used, so that `import covshift` is fast.
+From logged data:
+    estimate_ratio, evaluate_policy, compare_estimators
+In an agent of your own:
+    RatioReplay (a replay that learns the ratio and draws by it), RatioLearner with RatioOptions, PrioritizedSampler
+In Stable-Baselines3's DQN:
+    covshift.integrations.stable_baselines3: RatioReplayBuffer, PrioritizedReplayBuffer
+Runs of `covshift train`:
+    load_run
+Packages:
+    estimation, integrations, learners, rules, theory
+
+All of them are imported when they are first used, so that `import covshift` is fast.
 """
 
 import importlib
@@ -9,7 +20,10 @@ from typing import Any
 from covshift.version import __version__
 
 _MODULES = {
+    "PrioritizedSampler": "covshift.data.samplers",
     "RatioLearner": "covshift.learners.deep",
+    "RatioOptions": "covshift.config.training",
+    "RatioReplay": "covshift.integrations",
     "compare_estimators": "covshift.estimation",
     "estimate_ratio": "covshift.estimation",
     "evaluate_policy": "covshift.estimation",
@@ -18,12 +32,16 @@ _MODULES = {
 """Where each function or class comes from."""
 
 __all__ = [
+    "PrioritizedSampler",
     "RatioLearner",
+    "RatioOptions",
+    "RatioReplay",
     "__version__",
     "compare_estimators",
     "estimate_ratio",
     "estimation",
     "evaluate_policy",
+    "integrations",
     "learners",
     "load_run",
     "rules",
@@ -40,4 +58,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)

@@ -1,6 +1,7 @@
 """The examples run at smoke length, and do what they say."""
 
 import importlib.util
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -25,22 +26,16 @@ def test_dqn_in_one_file() -> None:
     assert len(returns) > 10
     assert all(np.isfinite(returns))
     # The correction changes what is drawn, and so what is done.
-    assert script.train(900, correct=False) != returns
+    assert script.train(900, by_ratio=False) != returns
 
 
-def test_stable_baselines3() -> None:
-    pytest.importorskip("stable_baselines3")
+def test_stable_baselines3(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     script = load("stable_baselines3_replay")
-    agent = script.train(600)
-    buffer = agent.replay_buffer
-    assert buffer.pos == 600
-    assert ((buffer.mu[:600] > 0) & (buffer.mu[:600] <= 1)).all()
-    assert np.allclose(buffer.mu[:200], 0.5)  # at random at first
-    assert not np.allclose(buffer.mu[200:300], 0.5)
-    assert buffer.is_initial[0]
-    starts = np.flatnonzero(buffer.is_initial[1:600]) + 1
-    assert buffer.dones[starts - 1, 0].all()
-    assert buffer.ratio.num_updates == 100  # (600 - 200)/4
-    law = buffer.sampler.probabilities(np.arange(600))
-    assert law.sum() == pytest.approx(1.0)
-    assert len(np.unique(law)) > 50  # priorities are ratios, not all 1
+    monkeypatch.setattr(sys, "argv", ["stable_baselines3_replay.py", "--steps", "800"])
+    script.main()
+    printed = capsys.readouterr().out
+    for name in ("ReplayBuffer", "PrioritizedReplayBuffer", "RatioReplayBuffer"):
+        assert f"\n{name}: the last 20 episodes returned " in printed
+    assert "the mean ratio E_μ[c] is" in printed

@@ -165,11 +165,12 @@ def ring_batch(
     mu: NDArray[Any],
     is_initial: NDArray[np.bool_],
     ids: NDArray[np.int64],
+    num_envs: int = 1,
 ) -> RatioBatch:
     """States of your own replay, whose arrays hold one step after the other.
 
-    Row t is the state that was acted in, row t - 1 the step before it in the same environment (the last row
-    comes before the first, as in a ring).
+    Row t is the state that was acted in, row t - `num_envs` the step before it in the same environment (the last
+    row comes before the first, as in a ring).
 
     Args:
         observations: the state of each row.
@@ -177,6 +178,7 @@ def ring_batch(
         mu: μ(a|s) of these actions.
         is_initial: whether each row starts an episode.
         ids: rows of the batch; leave out the oldest row of a full ring, whose predecessor was overwritten.
+        num_envs: number of environments, whose steps take turns in the rows.
 
     Example:
         >>> observations = np.arange(4.0)[:, None]
@@ -185,7 +187,7 @@ def ring_batch(
         >>> batch.s_window[0, :, 0].tolist(), batch.is_initial_window[0].tolist()
         ([3.0, 1.0], [True, False])
     """
-    before = ids - 1
+    before = ids - num_envs
     initial = is_initial[ids]
     return RatioBatch(
         observations[ids],

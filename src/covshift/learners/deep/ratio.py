@@ -143,7 +143,8 @@ class RatioLearner:
     Args:
         torso: maps observations to features.
         head: a `RatioHead`, or any module that maps features to c, one number per sample.
-        policy: maps a batch of observations to probabilities, batch × actions.
+        policy: maps a batch of observations to probabilities, batch × actions; None if it moves, and each update is
+            given its own.
         options: `target_epsilon` is not used, and η only scales the loss.
         learning_rate: Adam's step size.
         target_updates: updates between copies to the target network.
@@ -161,7 +162,7 @@ class RatioLearner:
         self,
         torso: nn.Module,
         head: nn.Module,
-        policy: Callable[[NDArray[Any]], NDArray[Any]],
+        policy: Callable[[NDArray[Any]], NDArray[Any]] | None,
         options: RatioOptions,
         *,
         learning_rate: float = 0.00025,
@@ -174,11 +175,16 @@ class RatioLearner:
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=learning_rate, fused=True)
         self.target_updates, self.num_updates = target_updates, 0
 
-    def update(self, batch: RatioBatch) -> RatioTerms:
-        """One step on a batch of states."""
+    def update(
+        self, batch: RatioBatch, policy: Callable[[NDArray[Any]], NDArray[Any]] | None = None
+    ) -> RatioTerms:
+        """One step on a batch of states, with the learner's policy or, if it moves, with the one given here."""
+        policy = self.policy if policy is None else policy
+        if policy is None:
+            raise InputError("update needs a policy: give it here, or to the RatioLearner")
         steps, size = batch.a_window.shape
         observed = batch.s_window.reshape(steps * size, *batch.s_window.shape[2:])
-        pi = np.asarray(self.policy(observed))[np.arange(steps * size), batch.a_window.ravel()]
+        pi = np.asarray(policy(observed))[np.arange(steps * size), batch.a_window.ravel()]
         return self.learn(batch, pi.reshape(steps, size))
 
     def learn(self, batch: RatioBatch, pi_window: NDArray[np.float64]) -> RatioTerms:

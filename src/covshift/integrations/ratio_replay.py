@@ -1,0 +1,199 @@
+"""A replay for a hand-written loop that learns the covariate shift and draws by it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, final
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from numpy.typing import ArrayLike, NDArray
+
+from covshift.errors import InputError
+from covshift.integrations.ratio_priorities import Policy, RatioPriorities, checked_policy
+
+
+class ReplayBatch(NamedTuple):
+    """Transitions, as arrays whose first axis is the batch.
+
+    Attributes:
+        observations: the states that were acted in.
+        actions: the actions taken.
+        rewards: the rewards that followed.
+        next_observations: the states arrived at.
+        terminated: where there is nothing to bootstrap from; a timeout does not count.
+    """
+
+    observations: NDArray[Any]
+    actions: NDArray[np.int64]
+    rewards: NDArray[np.float32]
+    next_observations: NDArray[Any]
+    terminated: NDArray[np.bool_]
+
+
+@final
+class RatioReplay:
+    """Replay that draws transitions by c(s) = d_π(s)/d(s), where d are the states in the replay.
+
+    Add each step with the probability μ(a|s) of its action, call `update` with the current policy as often as you
+    sample, and learn your values from `sample`. The oldest steps are overwritten when the replay is full. It can be
+    pickled.
+
+    Args:
+        capacity: the most steps that are kept, of all environments together.
+        observation_space: a Box of vectors, of stacked frames (channels first), or of small grids (channels last).
+        action_space: a Discrete space.
+        num_envs: environments that are stepped together; if there are several, all arguments of `add` have a first
+            axis of this length.
+        ratio_discount: γ̂, the ratio's discount.
+        learning_rate: Adam's step size for the ratio's network.
+        seed: of the ratio's network and of all draws.
+        device: where the ratio's network lives.
+
+    Example:
+        >>> replay = RatioReplay(100, spaces.Box(-1, 1, (2,)), spaces.Discrete(3))
+        >>> replay.add(np.zeros(2), 1, 0.5, np.ones(2), False, False, mu=0.25)
+        >>> replay.update(lambda observations: np.full((len(observations), 3), 1 / 3))
+        >>> replay.sample(4).actions
+        array([1, 1, 1, 1])
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        num_envs: int = 1,
+        *,
+        ratio_discount: float = 0.99,
+        learning_rate: float = 0.00025,
+        seed: int = 0,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        shape, self.num_actions = check_spaces(observation_space, action_space)
+        if num_envs < 1:
+            raise InputError(f"num_envs must be at least 1, but it is {num_envs}")
+        self.num_envs, rows = num_envs, capacity // num_envs
+        self.priorities = RatioPriorities(
+            rows,
+            num_envs,
+            shape,
+            ratio_discount=ratio_discount,
+            learning_rate=learning_rate,
+            seed=seed,
+            device=device,
+        )
+        self.observations = np.zeros((rows, num_envs, *shape), dtype=observation_space.dtype)
+        self.next_observations = np.zeros_like(self.observations)
+        self.actions = np.zeros((rows, num_envs), dtype=np.int64)
+        self.rewards = np.zeros((rows, num_envs), dtype=np.float32)
+        self.terminated = np.zeros((rows, num_envs), dtype=bool)
+
+    def __len__(self) -> int:
+        return min(self.priorities.steps, len(self.actions)) * self.num_envs
+
+    @property
+    def mean_ratio(self) -> float:
+        """E_μ[c]: running mean of c over the replay."""
+        return self.priorities.mean_ratio
+
+    @property
+    def effective_share(self) -> float:
+        """ESS/N of c over the replay: 1 if all states have the same ratio."""
+        return self.priorities.effective_share
+
+    def add(
+        self,
+        observation: ArrayLike,
+        action: ArrayLike,
+        reward: ArrayLike,
+        next_observation: ArrayLike,
+        terminated: ArrayLike,
+        truncated: ArrayLike,
+        mu: ArrayLike,
+    ) -> None:
+        """Adds a step of each environment.
+
+        Args:
+            observation: the state that was acted in.
+            action: the action taken.
+            reward: the reward that followed.
+            next_observation: the state arrived at; where the episode ended its last state, not the next one's first.
+            terminated: whether the episode ended there.
+            truncated: whether the episode was cut off there, by a time limit for example.
+            mu: probability with which the action was taken.
+        """
+        shape = self.observations.shape[1:]
+        observed = _shaped("observation", observation, shape, self.observations.dtype)
+        arrived = _shaped("next_observation", next_observation, shape, self.observations.dtype)
+        taken = _shaped("action", action, (self.num_envs,), np.int64)
+        outside = (taken < 0) | (taken >= self.num_actions)
+        if outside.any():
+            raise InputError(
+                f"action {taken[outside][0]} is outside the space of {self.num_actions} actions, 0 … {self.num_actions - 1}"
+            )
+        rewards = _shaped("reward", reward, (self.num_envs,), np.float32)
+        ends = _shaped("terminated", terminated, (self.num_envs,), np.bool_)
+        cuts = _shaped("truncated", truncated, (self.num_envs,), np.bool_)
+        odds = _shaped("mu", mu, (self.num_envs,), np.float64)
+        jumped = self.priorities.in_episode & ~self.priorities.arrived_at(
+            self.next_observations, observed
+        )
+        if jumped.any():
+            raise InputError(
+                f"environment {int(jumped.argmax())} was reset in the middle of an episode (its observation is not where the "
+                "last step arrived): call cut() after a reset, or say truncated=True with the last step"
+            )
+        row = self.priorities.steps % len(self.actions)
+        self.priorities.add(odds, ends | cuts)
+        self.observations[row], self.next_observations[row] = observed, arrived
+        self.actions[row], self.rewards[row], self.terminated[row] = taken, rewards, ends
+
+    def cut(self) -> None:
+        """Says that all environments were reset, though their episodes had not ended."""
+        self.priorities.cut()
+
+    def update(self, policy: Policy, batch_size: int = 64) -> None:
+        """One step of the ratio of `policy`, which maps a batch of observations to probabilities, batch × actions."""
+        checked = checked_policy(policy, self.num_actions)
+        self.priorities.learn(self.observations, self.actions, checked, batch_size)
+
+    def sample(self, batch_size: int) -> ReplayBatch:
+        """Draws transitions in proportion to c; uniformly before the first `update`."""
+        drawn = self.priorities.draw(self.observations, batch_size)
+        return ReplayBatch(
+            self.observations[drawn],
+            self.actions[drawn],
+            self.rewards[drawn],
+            self.next_observations[drawn],
+            self.terminated[drawn],
+        )
+
+    def ratio(self, observations: NDArray[Any]) -> NDArray[np.float32]:
+        """c of each observation."""
+        return self.priorities.learner.ratio(observations)
+
+
+def check_spaces(
+    observation_space: spaces.Space[Any], action_space: spaces.Space[Any]
+) -> tuple[tuple[int, ...], int]:
+    """The shape of observations and the number of actions.
+
+    Raises:
+        InputError: the ratio cannot be learned in such spaces.
+    """
+    if not isinstance(action_space, spaces.Discrete) or action_space.start != 0:
+        raise InputError(
+            f"the ratio needs the probability of each action, so that actions must be Discrete from 0, but they are {action_space}"
+        )
+    if not isinstance(observation_space, spaces.Box):
+        raise InputError(f"observations must be a Box, but they are {observation_space}")
+    return observation_space.shape, int(action_space.n)
+
+
+def _shaped(name: str, given: ArrayLike, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+    """The values with a first axis for the environments, which one environment may leave out."""
+    values = np.asarray(given)
+    if values.shape != shape and (1, *values.shape) != shape:
+        raise InputError(f"{name} must have the shape {shape}, but it has {values.shape}")
+    return values.reshape(shape).astype(dtype)
