@@ -84,16 +84,21 @@ class RatioEstimate:
         path = Path(folder)
         path.mkdir(parents=True, exist_ok=True)
         kind, made_of = save_features(self.features)
+        arrays = {f"features.{name}": v for name, v in made_of.items()}
+        arrays |= {f"function.{name}": v for name, v in self.function.arrays().items()}
+        arrays["sample"] = self.sample
+        # Only numbers are read from arrays, so words such as the name of a link stand in the JSON file.
+        words = {
+            name: str(arrays.pop(name)) for name, v in [*arrays.items()] if v.dtype.kind == "U"
+        }
         spec = {
             "format_version": FORMAT_VERSION,
             **{name: getattr(self, name) for name in _SETTINGS},
             "features": kind,
             "function": self.function.kind,
+            "words": words,
             "diagnostics": self.diagnostics.record(),
         }
-        arrays = {f"features.{name}": v for name, v in made_of.items()}
-        arrays |= {f"function.{name}": v for name, v in self.function.arrays().items()}
-        arrays["sample"] = self.sample
         with whole_file(path / ARRAYS) as partial, partial.open("wb") as file:
             np.savez(file, allow_pickle=False, **arrays)
         write_text(path / SPEC, json.dumps(spec, indent=2, ensure_ascii=False) + "\n")
@@ -125,6 +130,7 @@ class RatioEstimate:
         if str(spec.get("function")) not in FUNCTIONS:
             raise InputError(f"a ratio of the kind '{spec.get('function')}' is not known")
         try:
+            arrays |= {name: np.array(str(v)) for name, v in spec.get("words", {}).items()}
             return cls(
                 **{name: spec[name] for name in _SETTINGS},
                 features=load_features(spec["features"], _under("features", arrays), features),
