@@ -95,7 +95,7 @@ def test_saved_networks_are_read_without_torch(tmp_path: Path) -> None:
     estimate.save(tmp_path / "ratio")
     again = RatioEstimate.load(tmp_path / "ratio")
     np.testing.assert_allclose(again.ratio(np.arange(4)), estimate.ratio(np.arange(4)))
-    assert {path.suffix for path in (tmp_path / "ratio").iterdir()} == {".json", ".npz"}
+    assert {path.suffix for path in (tmp_path / "ratio").iterdir()} == {".json", ".npz", ".sha256"}
     import subprocess
     import sys
 
