@@ -92,6 +92,11 @@ class Affine:
     scale: Vector
     is_tabular: ClassVar[bool] = False
 
+    @classmethod
+    def fit(cls, logs: Logs) -> Affine:
+        """Standardizes with the mean and deviation of these logs."""
+        return cls(*_standardization(logs))
+
     @property
     def size(self) -> int:
         """The number of entries, and 1 for the constant."""
@@ -199,7 +204,7 @@ def as_features(features: FeaturesLike, logs: Logs) -> Features:
     """
     if features is None:
         count = _num_states(logs)
-        return Affine(*_standardization(logs)) if count is None else Tabular(count)
+        return Affine.fit(logs) if count is None else Tabular(count)
     if hasattr(features, "is_tabular"):
         return cast(Features, features)
     if callable(features):

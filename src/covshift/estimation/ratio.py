@@ -19,6 +19,7 @@ from covshift.estimation.experience import EpisodeSemantics, Experience
 from covshift.estimation.features import Features, FeaturesLike, load_features, save_features
 from covshift.estimation.fitting import fit_ratio
 from covshift.estimation.inputs import Data, as_logs
+from covshift.estimation.misspecification import UNCHECKED, Violation, find_violation
 from covshift.estimation.policies import PolicyLike
 from covshift.estimation.problem import FUNCTIONS, RatioFunction, RatioProblem
 from covshift.files import (
@@ -189,7 +190,7 @@ def estimate_ratio(
         features: None, a table of states × features, a function of states, or an object of
             `covshift.estimation.features`.
         behavior: μ if it was not logged: a policy, one probability per transition, or 'estimate'.
-        held_out: share of the trajectories to hold out for the held-out residual; 0 skips it.
+        held_out: share of the trajectories to hold out for the residual and the check of the features; 0 skips both.
         options: options of the method.
 
     Returns:
@@ -208,7 +209,7 @@ def estimate_ratio(
     problem = RatioProblem(experience, ratio_discount, experience.resolve(semantics), discount)
     name = problem.default_method if method is None else method
     function = fit_ratio(problem, name, **options)
-    residual = _held_out_residual(problem, name, held_out, options)
+    residual, violation = _hold_out(problem, name, held_out, options)
     return RatioEstimate(
         name,
         ratio_discount,
@@ -216,30 +217,31 @@ def estimate_ratio(
         discount,
         experience.features,
         function,
-        diagnose(problem, function, residual),
+        diagnose(problem, function, residual, violation),
         _some_ratios(experience, function),
         experience.calibration,
     )
 
 
-def _held_out_residual(
+def _hold_out(
     problem: RatioProblem, method: str, share: float, options: dict[str, Any]
-) -> float:
-    """The residual on trajectories spread evenly over the data, for a fit to the others."""
+) -> tuple[float, Violation]:
+    """The residual and the violation on trajectories spread evenly over the data, for a fit to the others."""
     count = len(problem.experience.logs)
     if not 0.0 <= share < 1.0:
         raise InputError(f"held_out must lie in [0, 1), but it is {share}")
     if count < 2 or share == 0.0:
-        return float("nan")
+        return float("nan"), UNCHECKED
     tested = np.zeros(count, dtype=bool)
     tested[np.unique(np.linspace(0, count - 1, max(1, round(share * count))).astype(int))] = True
     try:
         rest = replace(problem, experience=problem.experience.select(~tested))
         test = replace(problem, experience=problem.experience.select(tested))
-        return projected_residual(test, fit_ratio(rest, method, **options))
+        function = fit_ratio(rest, method, **options)
+        return projected_residual(test, function), find_violation(rest, test, function)
     except InputError:
         # A part of the data may not determine a ratio although the whole does.
-        return float("nan")
+        return float("nan"), UNCHECKED
 
 
 def _some_ratios(experience: Experience, function: RatioFunction, most: int = 100_000) -> Vector:

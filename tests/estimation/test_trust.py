@@ -1,0 +1,118 @@
+"""Diagnostics that must not be green where the answer is wrong."""
+
+import gymnasium
+import numpy as np
+import pytest
+
+from covshift.estimation import Logs, estimate_ratio, evaluate_policy, from_arrays, simulate_logs
+from covshift.estimation.experience import Experience
+from covshift.estimation.features import Affine
+from covshift.estimation.misspecification import find_violation
+from covshift.estimation.problem import LinearRatioFunction, RatioProblem
+from covshift.theory.examples import four_rooms, garnet
+from covshift.validation import Dense, Vector
+
+
+def lean(states: Dense, random: float) -> Dense:
+    """Pushes the cart to the side to which the pole leans, except for a share of random actions."""
+    chosen = (states[:, 2] + 0.5 * states[:, 3] > 0).astype(int)
+    probabilities = np.full((len(states), 2), random / 2)
+    probabilities[np.arange(len(states)), chosen] += 1.0 - random
+    return probabilities
+
+
+def old_policy(states: Dense) -> Dense:
+    return lean(states, 0.6)
+
+
+def new_policy(states: Dense) -> Dense:
+    return lean(states, 0.45)
+
+
+def balance(random: float, episodes: int) -> tuple[Logs, Vector]:
+    """Logs of CartPole, and the discounted return of each episode."""
+    env, rng = gymnasium.make("CartPole-v1"), np.random.default_rng(0)
+    rows, returns = [], []
+    for episode in range(episodes):
+        state, _ = env.reset(seed=episode)
+        length = 0
+        while length < 500:
+            length += 1
+            probabilities = lean(state[None], random)[0]
+            action = int(rng.random() < probabilities[1])
+            after, reward, terminated, _, _ = env.step(action)
+            rows.append((state, action, reward, after, terminated, probabilities[action], episode))
+            state = after
+            if terminated:
+                break
+        returns.append((1.0 - 0.99**length) / 0.01)
+    columns = [np.array(column) for column in zip(*rows, strict=True)]
+    return from_arrays(*columns[:5], mu=columns[5], trajectory=columns[6]), np.array(returns)
+
+
+@pytest.fixture(scope="module")
+def cartpole() -> Logs:
+    return balance(0.6, 200)[0]
+
+
+def test_a_ratio_that_is_wrong_in_cartpole_is_not_flagged_ok(cartpole: Logs) -> None:
+    straight = Affine.fit(cartpole)
+    _, returns = balance(0.45, 100)
+    wrong = evaluate_policy(cartpole, new_policy, features=straight, replicates=20)
+    error = returns.std() / np.sqrt(len(returns))
+    assert wrong.high < returns.mean() - 4 * error  # The interval is far below the truth,
+    found = estimate_ratio(cartpole, new_policy, ratio_discount=0.99, features=straight).diagnostics
+    assert found.ess_share > 0.9  # and what looks only at features and weights sees nothing.
+    assert found.held_out_residual < 0.05
+    assert found.flag == "misspecified"
+    assert found.violation > 5 * found.violation_error
+
+
+def test_the_policy_that_logged_is_never_misspecified(cartpole: Logs) -> None:
+    straight = Affine.fit(cartpole)
+    for semantics in ("visits", "restart"):
+        found = estimate_ratio(
+            cartpole, old_policy, ratio_discount=0.9, semantics=semantics, features=straight
+        ).diagnostics
+        assert found.flag == "ok"
+        assert abs(found.violation) < 3 * found.violation_error + 1e-3
+
+
+@pytest.mark.parametrize("ratio_discount", [0.5, 0.9])
+def test_the_violation_is_that_of_the_exact_equation(ratio_discount: float) -> None:
+    # A constant ratio of 1 violates its equation by ‖γ̂(E[ρ|s'] - 1)‖, which the chain gives exactly.
+    problem = garnet(np.random.default_rng(2), 12, 3, 2)
+    logs = simulate_logs(problem.mdp, problem.mu, 100, 400, np.random.default_rng(0))
+    half = np.arange(len(logs)) % 2 == 0
+    experience = Experience.of(logs, problem.pi, features=np.ones((12, 1)))
+    parts = [
+        RatioProblem(experience.select(mask), ratio_discount, "continuing")
+        for mask in (half, ~half)
+    ]
+    found = find_violation(parts[0], parts[1], LinearRatioFunction(np.ones(1)))
+    arriving = (problem.d_mu @ problem.chain_pi.p) / problem.d_mu
+    exact = np.sqrt(problem.d_mu @ (ratio_discount * (arriving - 1.0)) ** 2)
+    assert found.norm == pytest.approx(1.0)
+    assert found.size == pytest.approx(exact, abs=4 * found.standard_error)
+    assert found.standard_error < 0.1 * exact
+
+
+def test_features_that_can_hold_the_ratio_are_not_called_misspecified() -> None:
+    problem = four_rooms()
+    logs = simulate_logs(problem.mdp, problem.mu, 50, 200, np.random.default_rng(0))
+    policy = 0.5 * (problem.mu + problem.pi)
+    states = len(problem.d_mu)
+    exact = estimate_ratio(logs, policy, ratio_discount=0.9, features=np.eye(states)).diagnostics
+    assert exact.flag == "ok"
+    poor = estimate_ratio(
+        logs, policy, ratio_discount=0.9, features=np.ones((states, 1))
+    ).diagnostics
+    assert poor.flag == "misspecified"
+
+
+def test_actions_that_were_never_logged_are_low_support() -> None:
+    problem = garnet(np.random.default_rng(0), 5, 2, 2)
+    mu, pi = np.tile([1.0, 0.0], (5, 1)), np.tile([0.5, 0.5], (5, 1))
+    logs = simulate_logs(problem.mdp, mu, 20, 50, np.random.default_rng(0))
+    assert estimate_ratio(logs, mu, ratio_discount=0.9).diagnostics.flag == "ok"
+    assert estimate_ratio(logs, pi, ratio_discount=0.9).diagnostics.flag == "low support"
