@@ -1,5 +1,7 @@
 """Diagnostics that must not be green where the answer is wrong."""
 
+from dataclasses import replace
+
 import gymnasium
 import numpy as np
 import pytest
@@ -116,3 +118,59 @@ def test_actions_that_were_never_logged_are_low_support() -> None:
     logs = simulate_logs(problem.mdp, mu, 20, 50, np.random.default_rng(0))
     assert estimate_ratio(logs, mu, ratio_discount=0.9).diagnostics.flag == "ok"
     assert estimate_ratio(logs, pi, ratio_discount=0.9).diagnostics.flag == "low support"
+
+
+def with_a_trap() -> Logs:
+    """1000 steps of a fair coin over 20 states, after which 3 steps in state 20 were the last that was seen."""
+    rng = np.random.default_rng(0)
+    states = np.append(rng.integers(0, 20, 1000), [20, 20, 20, 20])
+    count = len(states) - 1
+    return from_arrays(
+        states[:-1], rng.integers(0, 2, count), (states[:-1] == 20).astype(float), states[1:], np.zeros(count, bool),
+        mu=np.full(count, 0.5), trajectory=np.repeat(np.arange(17), 59),
+    )  # fmt: skip
+
+
+def test_few_transitions_do_not_make_a_state_absorbing() -> None:
+    logs = with_a_trap()
+    with pytest.warns(UserWarning, match=r"into 1 of 21 states and never out, but only 3 of 1003"):
+        found = estimate_ratio(logs, "uniform")
+    # By hand: d = γ̂ dP + (1 - γ̂) d_μ with γ̂ = 0.99; at γ̂ = 1 the ratio of state 20 is 1003/3.
+    explicit = estimate_ratio(logs, "uniform", ratio_discount=0.99)
+    np.testing.assert_allclose(found.ratio(np.arange(21)), explicit.ratio(np.arange(21)))
+    assert found.diagnostics.max_ratio < 150
+    assert found.diagnostics.mean_ratio == pytest.approx(1.0)
+    with pytest.warns(UserWarning, match="a ratio_discount of 0.99 is used"):
+        values = [
+            evaluate_policy(
+                logs, "uniform", objective="average", estimator=name, interval=None
+            ).value
+            for name in ("mis", "fqe", "dr")
+        ]
+    inside = float(explicit.ratio(np.array([20]))[0]) * 3 / 1003
+    np.testing.assert_allclose(values[:2], inside)  # At γ̂ = 1 all of them are 1.
+    assert inside < values[2] < 0.5  # `dr` corrects a part of what γ̂ < 1 takes away.
+
+
+def test_a_large_absorbing_class_is_believed() -> None:
+    states = np.append(np.arange(20), np.full(500, 20))
+    count = len(states) - 1
+    logs = from_arrays(
+        states[:-1], np.zeros(count, int), np.zeros(count), states[1:], np.zeros(count, bool),
+        mu=np.ones(count), num_actions=1,
+    )  # fmt: skip
+    found = estimate_ratio(logs, np.ones((21, 1)))
+    assert found.ratio(np.arange(21))[20] == pytest.approx(count / 499)
+
+
+@pytest.mark.parametrize("features", [None, np.eye(30)])
+def test_least_squares_keeps_the_mass(features: Dense | None) -> None:
+    problem = garnet(np.random.default_rng(0), 30, 4, 3)
+    logs = simulate_logs(problem.mdp, problem.mu, 50, 100, np.random.default_rng(0))
+    policy = 0.5 * (problem.mu + problem.pi)
+    found = estimate_ratio(
+        logs, policy, ratio_discount=0.99, method="least-squares", features=features
+    )
+    assert found.diagnostics.mean_ratio == pytest.approx(1.0, abs=1e-3)
+    exact = replace(problem, pi=policy).c_star(0.99)
+    assert np.sqrt(problem.d_mu @ (found.ratio(np.arange(30)) - exact) ** 2) < 0.25

@@ -32,8 +32,8 @@ class Ratio:
     out: Path
     """Folder for the results: estimate.json and estimate.npz, which RatioEstimate.load reads, and ratio.png."""
 
-    ratio_discount: float = 0.99
-    """The ratio's discount γ̂: the correction reaches back about 1/(1 - γ̂) steps; 1 gives d_π/d_μ itself."""
+    ratio_discount: float = 1.0
+    """The ratio's discount γ̂: 1 gives d_π/d_μ itself; below 1 the correction reaches back about 1/(1 - γ̂) steps and needs less data."""
 
     method: str | None = None
     """empirical | td | least-squares | matching | semi-gradient | simplex | neural; by default empirical on tables, least-squares on features."""

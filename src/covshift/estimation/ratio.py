@@ -167,7 +167,7 @@ def estimate_ratio(
     data: Data,
     policy: PolicyLike,
     *,
-    ratio_discount: float,
+    ratio_discount: float = 1.0,
     method: str | None = None,
     semantics: EpisodeSemantics | None = None,
     discount: float = 1.0,
@@ -181,7 +181,8 @@ def estimate_ratio(
     Args:
         data: anything that `as_logs` accepts.
         policy: the target policy π: a function of states, a table, or a name.
-        ratio_discount: the ratio's discount γ̂; below 1 the ratio is d̂_π/d_μ, which needs less data.
+        ratio_discount: the ratio's discount γ̂; 1 gives d_π/d_μ itself, as in `evaluate_policy`. Below 1 the ratio is
+            d̂_π/d_μ, which needs less data.
         method: `empirical`, `td`, `least-squares`, `matching`, `semi-gradient`, `simplex`, `neural`, or a registered
             one; by default `empirical` on tables and `least-squares` on features.
         semantics: `continuing`, `visits` or `restart`; by default `visits` if an episode terminated, else
