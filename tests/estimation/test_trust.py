@@ -1,15 +1,25 @@
 """Diagnostics that must not be green where the answer is wrong."""
 
 from dataclasses import replace
+from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
 
-from covshift.estimation import Logs, estimate_ratio, evaluate_policy, from_arrays, simulate_logs
+from covshift.errors import InputError
+from covshift.estimation import (
+    Logs,
+    compare_policies,
+    estimate_ratio,
+    evaluate_policy,
+    from_arrays,
+    simulate_logs,
+)
 from covshift.estimation.experience import Experience
 from covshift.estimation.features import Affine
 from covshift.estimation.misspecification import find_violation
+from covshift.estimation.population import true_value
 from covshift.estimation.problem import LinearRatioFunction, RatioProblem
 from covshift.theory.examples import four_rooms, garnet
 from covshift.validation import Dense, Vector
@@ -174,3 +184,51 @@ def test_least_squares_keeps_the_mass(features: Dense | None) -> None:
     assert found.diagnostics.mean_ratio == pytest.approx(1.0, abs=1e-3)
     exact = replace(problem, pi=policy).c_star(0.99)
     assert np.sqrt(problem.d_mu @ (found.ratio(np.arange(30)) - exact) ** 2) < 0.25
+
+
+def test_a_verdict_warns_where_a_flag_does(cartpole: Logs) -> None:
+    found = compare_policies(
+        cartpole, new_policy, features=Affine.fit(cartpole), interval=0.9, replicates=40
+    )
+    assert found.doubts == {"new": "misspecified"}
+    assert found.verdict.startswith(
+        "Do not rely on this: the ratio is flagged misspecified for the new policy"
+    )
+
+
+def test_policies_are_compared_replicate_by_replicate() -> None:
+    problem = garnet(np.random.default_rng(4), 6, 3, 2)
+    logs = simulate_logs(problem.mdp, problem.mu, 50, 200, np.random.default_rng(0))
+    near = 0.9 * problem.mu + 0.1 * problem.pi
+    truth = [
+        true_value(replace(problem, pi=policy), 0.9) for policy in (near, problem.mu, problem.pi)
+    ]
+    found = compare_policies(logs, near, problem.mu, discount=0.9, replicates=100)
+    assert found.doubts == {}
+    np.testing.assert_array_equal(found.replicates, found.new.replicates - found.old.replicates)
+    assert (found.low, found.high) == tuple(np.percentile(found.replicates, [2.5, 97.5]))
+    assert found.low < truth[0] - truth[1] < found.high
+    # What moves both values cancels: the paired interval is much narrower than either one.
+    assert found.high - found.low < 0.5 * (found.new.high - found.new.low)
+    sign = "better" if truth[2] > truth[1] else "worse"
+    for pair, word in (((problem.pi, problem.mu), sign), ((problem.mu, problem.mu), "do not tell")):
+        assert word in compare_policies(logs, *pair, discount=0.9, replicates=50).verdict
+    swapped = compare_policies(logs, problem.mu, problem.pi, discount=0.9, replicates=50)
+    assert ("worse" if sign == "better" else "better") in swapped.verdict
+    logged = compare_policies(logs, near, discount=0.9, replicates=50)
+    assert logged.old.estimator == "behavior"
+
+
+@pytest.mark.parametrize(
+    "change", [{"seed": 1}, {"interval": 0.9}, {"interval": None}, {"replicates": 7}]
+)
+def test_unpaired_estimates_have_no_difference(change: dict[str, Any]) -> None:
+    problem = garnet(np.random.default_rng(4), 6, 3, 2)
+    logs = simulate_logs(problem.mdp, problem.mu, 20, 20, np.random.default_rng(0))
+    one = evaluate_policy(logs, problem.pi, replicates=5)
+    with pytest.raises(InputError, match="are not paired"):
+        one.difference(evaluate_policy(logs, problem.mu, **{"replicates": 5} | change))
+    with pytest.raises(InputError, match="are not paired"):
+        one.difference(evaluate_policy(logs[:15], problem.mu, replicates=5))
+    with pytest.raises(InputError, match="ask both the same question"):
+        one.difference(evaluate_policy(logs, problem.mu, replicates=5, discount=0.5))

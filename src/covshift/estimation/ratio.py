@@ -209,8 +209,7 @@ def estimate_ratio(
     experience = Experience.of(data, policy, features=features, behavior=behavior)
     problem = RatioProblem(experience, ratio_discount, experience.resolve(semantics), discount)
     name = problem.default_method if method is None else method
-    function = fit_ratio(problem, name, **options)
-    residual, violation = _hold_out(problem, name, held_out, options)
+    function, diagnostics = fit_and_diagnose(problem, name, options, held_out)
     return RatioEstimate(
         name,
         ratio_discount,
@@ -218,10 +217,19 @@ def estimate_ratio(
         discount,
         experience.features,
         function,
-        diagnose(problem, function, residual, violation),
+        diagnostics,
         _some_ratios(experience, function),
         experience.calibration,
     )
+
+
+def fit_and_diagnose(
+    problem: RatioProblem, method: str, options: dict[str, Any], held_out: float = 0.25
+) -> tuple[RatioFunction, Diagnostics]:
+    """The ratio that a method estimates, with its diagnostics; see `estimate_ratio`."""
+    function = fit_ratio(problem, method, **options)
+    residual, violation = _hold_out(problem, method, held_out, options)
+    return function, diagnose(problem, function, residual, violation)
 
 
 def _hold_out(
