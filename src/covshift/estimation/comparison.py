@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from covshift.errors import InputError
+from covshift.estimation.diagnostics import Flag
 from covshift.estimation.estimand import Estimand
 from covshift.estimation.estimators import ESTIMATORS
 from covshift.report.plots import COLORS, house_style, panels
@@ -31,6 +32,7 @@ class ValueEstimate:
         estimand: what was asked for.
         replicates: the estimates from the bootstrap's replicates.
         seconds: time the estimate took.
+        pairing: number of trajectories and seed of the bootstrap; replicates of estimates that share them are paired.
     """
 
     estimator: str
@@ -41,11 +43,36 @@ class ValueEstimate:
     estimand: Estimand
     replicates: Vector
     seconds: float
+    pairing: tuple[int, int]
 
     @property
     def standard_error(self) -> float:
         """Standard deviation of the bootstrap's replicates."""
         return float(self.replicates.std(ddof=1)) if len(self.replicates) > 1 else float("nan")
+
+    def difference(self, other: ValueEstimate) -> Difference:
+        """This value minus another one, with a paired interval.
+
+        Both must come from the same trajectories with the same seed, level and number of replicates. Then replicate i of
+        one and of the other weigh the trajectories alike, and what moves both cancels.
+
+        Raises:
+            InputError: the two are not paired, or answer different questions.
+        """
+        asked, other_asked = self.estimand.describe(), other.estimand.describe()
+        if asked != other_asked:
+            raise InputError(
+                f"one estimate is of {asked} and the other of {other_asked}: ask both the same question"
+            )
+        paired = self.pairing == other.pairing and len(self.replicates) == len(other.replicates)
+        if not paired or not len(self.replicates) or self.level != other.level:
+            raise InputError(
+                "the replicates of the two estimates are not paired: estimate both from the same trajectories, with the "
+                "same seed, interval and replicates"
+            )
+        replicates = self.replicates - other.replicates
+        low, high = percentile_interval(replicates, self.level)
+        return Difference(self, other, self.value - other.value, low, high, replicates)
 
     def record(self) -> dict[str, Any]:
         """The estimate as plain values, for tables and JSON."""
@@ -64,6 +91,59 @@ class ValueEstimate:
     def __str__(self) -> str:
         interval = "" if np.isnan(self.low) else f" [{self.low:.4g}, {self.high:.4g}]"
         return f"{self.estimator}: {self.value:.4g}{interval}"
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Difference:
+    """The difference of two estimated values, with its paired interval.
+
+    Attributes:
+        new: the estimate of the first value.
+        old: the estimate that is subtracted.
+        value: the difference.
+        low: lower end of the interval, of the level that both estimates have.
+        high: upper end of the interval.
+        replicates: the differences of the bootstrap's replicates.
+        doubts: why the difference should not be relied on, by policy; empty if no diagnostic warns, or none was asked.
+    """
+
+    new: ValueEstimate
+    old: ValueEstimate
+    value: float
+    low: float
+    high: float
+    replicates: Vector
+    doubts: dict[str, Flag] = field(default_factory=dict)
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the interval excludes 0."""
+        return not self.low <= 0.0 <= self.high
+
+    @property
+    def verdict(self) -> str:
+        """What the difference says, in words."""
+        interval = f"[{self.low:.4g}, {self.high:.4g}] at {self.new.level:.0%}"
+        if self.is_clear:
+            word = "better" if self.value > 0 else "worse"
+            text = f"The new policy is {word}: the difference is {self.value:.4g} {interval}."
+        else:
+            text = f"The data do not tell which policy is better: the difference is {self.value:.4g} {interval}."
+        if not self.doubts:
+            return text
+        why = ", ".join(f"{flag} for the {policy} policy" for policy, flag in self.doubts.items())
+        return f"Do not rely on this: the ratio is flagged {why}, so the interval may miss the truth. {text}"
+
+    def __str__(self) -> str:
+        return self.verdict
+
+
+def percentile_interval(replicates: Vector, level: float) -> tuple[float, float]:
+    """The middle of the replicates that holds this share of them."""
+    tail = 50.0 * (1.0 - level)
+    low, high = np.percentile(replicates, [tail, 100.0 - tail])
+    return float(low), float(high)
 
 
 @final

@@ -78,7 +78,9 @@ def _fit_table(experience: Experience, estimand: Estimand) -> Critic:
     d_pi = model.ratio(semantics, 1.0) * model.d_mu
     gain = float(d_pi @ model.r_pi)
     # (I - P̂_π) v = r̂_π - ĝ with d_π·v = 0: adding e d_πᵀ makes the matrix regular.
-    matrix = np.eye(len(d_pi)) - as_dense(chain.p) + np.outer(np.ones(len(d_pi)), d_pi)
+    settling = model.settling_discount(chain)
+    inflow = d_pi - (1.0 - settling) * model.d_mu
+    matrix = np.eye(len(d_pi)) - settling * as_dense(chain.p) + np.outer(np.ones(len(d_pi)), inflow)
     v = np.asarray(np.linalg.solve(matrix, model.r_pi - gain), dtype=np.float64)
     back = float(model.d_0 @ v) if semantics == "restart" else 0.0
     q = model.q_values(v, 1.0) - gain + model.end_share() * back

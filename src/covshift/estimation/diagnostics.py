@@ -10,13 +10,16 @@ import numpy as np
 import scipy.sparse as sp
 
 from covshift.estimation.experience import Experience
+from covshift.estimation.misspecification import UNCHECKED, Violation
 from covshift.estimation.model import EmpiricalModel
 from covshift.estimation.moments import solve
 from covshift.estimation.problem import RatioFunction, RatioProblem
 from covshift.theory.bounds import mean_ratio_bounds, mean_ratio_is_possible
 from covshift.validation import Vector
 
-Flag: TypeAlias = Literal["ok", "collapsed", "diverged", "impossible"]
+Flag: TypeAlias = Literal[
+    "ok", "collapsed", "diverged", "impossible", "low support", "misspecified"
+]
 
 COLLAPSED, DIVERGED = 0.2, 5.0
 """Means below and above which a ratio whose mean should be 1 is flagged."""
@@ -26,6 +29,15 @@ MOST_FEATURES = 4000
 
 LARGEST = 1e6
 """A larger ratio has diverged, whatever the mean."""
+
+UNSUPPORTED = 0.25
+"""Unsupported mass above which the data say too little about π."""
+
+THIN, FEWEST_EFFECTIVE = 0.1, 20.0
+"""Effective share and number of transitions; if both are smaller, the data say too little about π."""
+
+MISSPECIFIED = 0.03
+"""A ratio is flagged if its equation is surely wrong by more than this part of its norm; errors add up over steps."""
 
 
 @final
@@ -44,8 +56,12 @@ class Diagnostics:
             1 - E_μ[ρ], the part of π that the logged actions do not cover.
         residual: ‖Π(Y_γ̂ĉ - ĉ)‖ on the data it was fitted to; 0 for exact methods.
         held_out_residual: the same for a fit to other trajectories; NaN with fewer than two.
+        violation: a lower bound on ‖Y_γ̂ĉ - ĉ‖, which the features need not see, by a flexible model on held-out
+            trajectories; see `misspecification.find_violation`. NaN if it was not checked, as on tables.
+        violation_error: its standard error.
         flag: `collapsed` or `diverged` if the mean is far from 1; `impossible` if visits are counted and no
-            policy can have this mean (B6, the bounds on E_μ[c]).
+            policy can have this mean (B6, the bounds on E_μ[c]); `low support` if the data hold too little of what
+            π does; `misspecified` if the violation exceeds 3 % of ‖ĉ‖ by two standard errors.
     """
 
     transitions: int
@@ -57,6 +73,8 @@ class Diagnostics:
     unsupported_mass: float
     residual: float
     held_out_residual: float
+    violation: float
+    violation_error: float
     flag: Flag
 
     def record(self) -> dict[str, Any]:
@@ -72,13 +90,16 @@ class Diagnostics:
         known: dict[str, Any] = {
             name: math.nan if value is None else value for name, value in record.items()
         }
-        return cls(**known)
+        return cls(**{"violation": math.nan, "violation_error": math.nan} | known)
 
 
 def diagnose(
-    problem: RatioProblem, function: RatioFunction, held_out_residual: float
+    problem: RatioProblem,
+    function: RatioFunction,
+    held_out_residual: float,
+    violation: Violation = UNCHECKED,
 ) -> Diagnostics:
-    """Computes all diagnostics of a fitted ratio."""
+    """Computes all diagnostics of a fitted ratio; the last two arguments come from a fit to a part of the data."""
     experience = problem.experience
     sums = np.zeros(7)
     largest = 0.0
@@ -90,17 +111,27 @@ def diagnose(
         largest = max(largest, float(np.abs(c).max()))
     count, total, squares, pair_total, pair_squares, rho_total, starts = sums.tolist()
     mean = total / count
+    pair_share = _share(pair_total, pair_squares, count)
+    unsupported = unsupported_mass(experience, rho_total / count)
+    flag = _flag(problem, mean, largest, starts / count)
+    is_thin = pair_share < THIN and pair_share * count < FEWEST_EFFECTIVE
+    if flag == "ok" and (unsupported > UNSUPPORTED or is_thin):
+        flag = "low support"
+    if flag == "ok" and _is_sure(violation):
+        flag = "misspecified"
     return Diagnostics(
         experience.logs.num_transitions,
         len(experience.logs),
         mean,
         largest,
         _share(total, squares, count),
-        _share(pair_total, pair_squares, count),
-        unsupported_mass(experience, rho_total / count),
+        pair_share,
+        unsupported,
         projected_residual(problem, function),
         held_out_residual,
-        _flag(problem, mean, largest, starts / count),
+        violation.size,
+        violation.standard_error,
+        flag,
     )
 
 
@@ -152,6 +183,11 @@ def _flag(problem: RatioProblem, mean: float, largest: float, initial_share: flo
         return "diverged" if mean > DIVERGED else "collapsed" if mean < COLLAPSED else "ok"
     bounds = mean_ratio_bounds(problem.ratio_discount, initial_share, problem.discount)
     return "ok" if mean_ratio_is_possible(mean, bounds) else "impossible"
+
+
+def _is_sure(violation: Violation) -> bool:
+    least = violation.size - 2.0 * violation.standard_error
+    return bool(least > MISSPECIFIED * violation.norm)
 
 
 def _share(total: float, squares: float, count: float) -> float:

@@ -85,16 +85,25 @@ class Estimand:
             return "visits"
         return "restart" if experience.logs.has_episodes else "continuing"
 
-    def ratio(self, experience: Experience) -> RatioFunction:
-        """The ratio whose weights cρ turn the data into π's."""
-        problem = RatioProblem(
+    def problem(self, experience: Experience) -> RatioProblem:
+        """The ratio that answers."""
+        return RatioProblem(
             experience,
             self.ratio_discount if self.is_average else 1.0,
             self.semantics(experience),
             1.0 if self.is_average else self.discount,
         )
+
+    def method(self, problem: RatioProblem) -> tuple[str, dict[str, Any]]:
+        """The method that estimates it, and its options."""
         method = problem.default_method if self.ratio_method is None else self.ratio_method
         options = dict(self.ratio_options)
-        if method in ("least-squares", "matching") and not experience.is_tabular:
+        if method in ("least-squares", "matching") and not problem.experience.is_tabular:
             options.setdefault("ridge", self.ridge)
+        return method, options
+
+    def ratio(self, experience: Experience) -> RatioFunction:
+        """The ratio whose weights cρ turn the data into π's."""
+        problem = self.problem(experience)
+        method, options = self.method(problem)
         return fit_ratio(problem, method, **options)

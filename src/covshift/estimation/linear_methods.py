@@ -33,8 +33,8 @@ def fit_least_squares(
     """The fixed point of the projected equation, without a step size.
 
     Under `inverse` weighting (B1) the error at s has the weight 1/max(ĉ(s), floor), and the equation is solved
-    repeatedly until ĉ does not change. Where E_μ[c] = 1 the result is rescaled to that mean. On a table every
-    weighting has the same fixed point.
+    repeatedly until ĉ does not change. Where E_μ[c] = 1 the result is rescaled to that mean, before its negative part is
+    cut off. On a table every weighting has the same fixed point.
 
     Args:
         problem: what to estimate.
@@ -161,9 +161,18 @@ def _solve_ratio(problem: RatioProblem, moments: RatioMoments, ridge: float) -> 
 def _solve_scaled(
     problem: RatioProblem, system: Matrix, right: Vector, mean: Vector, ridge: float
 ) -> Vector:
-    """The solution; if the equation determines the ratio only up to its scale, the one of mean 1."""
-    if not (problem.has_mean_one and problem.ratio_discount == 1.0):
+    """The solution, rescaled to mean 1 if the ratio has that mean.
+
+    At γ̂ = 1 the equation determines the ratio only up to its scale. Below 1 it determines the scale from the difference
+    between the means of ρĉ and ĉ, which is chance, and γ̂/(1 - γ̂) multiplies it. A mean that is not positive is left as
+    it is, so that the diagnostics show it.
+    """
+    if not problem.has_mean_one:
         return solve(system, right, ridge)
+    if problem.ratio_discount < 1.0:
+        found = solve(system, right, ridge)
+        total = float(mean @ found)
+        return found / total if total > 0 else found
     stacked = np.vstack([as_dense(system) + ridge * np.eye(len(right)), mean])
     return np.asarray(np.linalg.lstsq(stacked, np.append(right, 1.0))[0])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, final
@@ -15,6 +16,12 @@ from covshift.estimation.experience import EpisodeSemantics, Experience
 from covshift.theory.chain import MarkovChain
 from covshift.theory.ratios import c_star
 from covshift.validation import Dense, Vector
+
+THIN_CLASS, THIN_SHARE = 300.0, 0.05
+"""Transitions, and share of the data, in a class of states that π never leaves; if both are smaller, it is doubted."""
+
+SETTLING = 0.99
+"""γ̂ in place of 1 where the data lead into such a class."""
 
 
 @final
@@ -161,8 +168,30 @@ class EmpiricalModel:
         chain = self.chain(semantics, discount)
         if ratio_discount == 1.0:
             self._check_unique(chain)
+            ratio_discount = self.settling_discount(chain)
         d_mu = self.visits if semantics == "visits" else self.d_mu
         return c_star(chain, d_mu, ratio_discount)
+
+    def settling_discount(self, chain: MarkovChain) -> float:
+        """The γ̂ to use where 1 is asked for: 1, unless the chain ends in states that hold too little of the data.
+
+        In a class of states that the counted chain never leaves, π stays forever. If few transitions say so, a way out
+        may only be missing from the data: n transitions cannot exclude that one in n/3 leaves. Then γ̂ is
+        `SETTLING`, which leaves every state for d_μ in one of 100 steps, and a warning says so.
+        """
+        if chain.is_episodic:
+            return 1.0
+        (states,) = chain.recurrent_classes()
+        visits = self.pairs.sum(axis=1)
+        inside, total = float(visits[states].sum()), float(visits.sum())
+        if inside >= min(THIN_CLASS, THIN_SHARE * total):
+            return 1.0
+        warnings.warn(
+            f"under the target policy the data lead into {len(states)} of {len(visits):,} states and never out, but only "
+            f"{inside:.0f} of {total:.0f} transitions are there; a ratio_discount of {SETTLING:g} is used in place of 1",
+            stacklevel=2,
+        )
+        return SETTLING
 
     def value(self, discount: float) -> Vector:
         """V̂ = (I - γP̂_π)⁻¹ r̂_π of the states with a logged action."""

@@ -19,6 +19,7 @@ from covshift.estimation.experience import EpisodeSemantics, Experience
 from covshift.estimation.features import Features, FeaturesLike, load_features, save_features
 from covshift.estimation.fitting import fit_ratio
 from covshift.estimation.inputs import Data, as_logs
+from covshift.estimation.misspecification import UNCHECKED, Violation, find_violation
 from covshift.estimation.policies import PolicyLike
 from covshift.estimation.problem import FUNCTIONS, RatioFunction, RatioProblem
 from covshift.files import (
@@ -84,16 +85,21 @@ class RatioEstimate:
         path = Path(folder)
         path.mkdir(parents=True, exist_ok=True)
         kind, made_of = save_features(self.features)
+        arrays = {f"features.{name}": v for name, v in made_of.items()}
+        arrays |= {f"function.{name}": v for name, v in self.function.arrays().items()}
+        arrays["sample"] = self.sample
+        # Only numbers are read from arrays, so words such as the name of a link stand in the JSON file.
+        words = {
+            name: str(arrays.pop(name)) for name, v in [*arrays.items()] if v.dtype.kind == "U"
+        }
         spec = {
             "format_version": FORMAT_VERSION,
             **{name: getattr(self, name) for name in _SETTINGS},
             "features": kind,
             "function": self.function.kind,
+            "words": words,
             "diagnostics": self.diagnostics.record(),
         }
-        arrays = {f"features.{name}": v for name, v in made_of.items()}
-        arrays |= {f"function.{name}": v for name, v in self.function.arrays().items()}
-        arrays["sample"] = self.sample
         with whole_file(path / ARRAYS) as partial, partial.open("wb") as file:
             np.savez(file, allow_pickle=False, **arrays)
         write_text(path / SPEC, json.dumps(spec, indent=2, ensure_ascii=False) + "\n")
@@ -125,6 +131,7 @@ class RatioEstimate:
         if str(spec.get("function")) not in FUNCTIONS:
             raise InputError(f"a ratio of the kind '{spec.get('function')}' is not known")
         try:
+            arrays |= {name: np.array(str(v)) for name, v in spec.get("words", {}).items()}
             return cls(
                 **{name: spec[name] for name in _SETTINGS},
                 features=load_features(spec["features"], _under("features", arrays), features),
@@ -160,7 +167,7 @@ def estimate_ratio(
     data: Data,
     policy: PolicyLike,
     *,
-    ratio_discount: float,
+    ratio_discount: float = 1.0,
     method: str | None = None,
     semantics: EpisodeSemantics | None = None,
     discount: float = 1.0,
@@ -174,7 +181,8 @@ def estimate_ratio(
     Args:
         data: anything that `as_logs` accepts.
         policy: the target policy π: a function of states, a table, or a name.
-        ratio_discount: the ratio's discount γ̂; below 1 the ratio is d̂_π/d_μ, which needs less data.
+        ratio_discount: the ratio's discount γ̂; 1 gives d_π/d_μ itself, as in `evaluate_policy`. Below 1 the ratio is
+            d̂_π/d_μ, which needs less data.
         method: `empirical`, `td`, `least-squares`, `matching`, `semi-gradient`, `simplex`, `neural`, or a registered
             one; by default `empirical` on tables and `least-squares` on features.
         semantics: `continuing`, `visits` or `restart`; by default `visits` if an episode terminated, else
@@ -183,7 +191,7 @@ def estimate_ratio(
         features: None, a table of states × features, a function of states, or an object of
             `covshift.estimation.features`.
         behavior: μ if it was not logged: a policy, one probability per transition, or 'estimate'.
-        held_out: share of the trajectories to hold out for the held-out residual; 0 skips it.
+        held_out: share of the trajectories to hold out for the residual and the check of the features; 0 skips both.
         options: options of the method.
 
     Returns:
@@ -201,8 +209,7 @@ def estimate_ratio(
     experience = Experience.of(data, policy, features=features, behavior=behavior)
     problem = RatioProblem(experience, ratio_discount, experience.resolve(semantics), discount)
     name = problem.default_method if method is None else method
-    function = fit_ratio(problem, name, **options)
-    residual = _held_out_residual(problem, name, held_out, options)
+    function, diagnostics = fit_and_diagnose(problem, name, options, held_out)
     return RatioEstimate(
         name,
         ratio_discount,
@@ -210,30 +217,40 @@ def estimate_ratio(
         discount,
         experience.features,
         function,
-        diagnose(problem, function, residual),
+        diagnostics,
         _some_ratios(experience, function),
         experience.calibration,
     )
 
 
-def _held_out_residual(
+def fit_and_diagnose(
+    problem: RatioProblem, method: str, options: dict[str, Any], held_out: float = 0.25
+) -> tuple[RatioFunction, Diagnostics]:
+    """The ratio that a method estimates, with its diagnostics; see `estimate_ratio`."""
+    function = fit_ratio(problem, method, **options)
+    residual, violation = _hold_out(problem, method, held_out, options)
+    return function, diagnose(problem, function, residual, violation)
+
+
+def _hold_out(
     problem: RatioProblem, method: str, share: float, options: dict[str, Any]
-) -> float:
-    """The residual on trajectories spread evenly over the data, for a fit to the others."""
+) -> tuple[float, Violation]:
+    """The residual and the violation on trajectories spread evenly over the data, for a fit to the others."""
     count = len(problem.experience.logs)
     if not 0.0 <= share < 1.0:
         raise InputError(f"held_out must lie in [0, 1), but it is {share}")
     if count < 2 or share == 0.0:
-        return float("nan")
+        return float("nan"), UNCHECKED
     tested = np.zeros(count, dtype=bool)
     tested[np.unique(np.linspace(0, count - 1, max(1, round(share * count))).astype(int))] = True
     try:
         rest = replace(problem, experience=problem.experience.select(~tested))
         test = replace(problem, experience=problem.experience.select(tested))
-        return projected_residual(test, fit_ratio(rest, method, **options))
+        function = fit_ratio(rest, method, **options)
+        return projected_residual(test, function), find_violation(rest, test, function)
     except InputError:
         # A part of the data may not determine a ratio although the whole does.
-        return float("nan")
+        return float("nan"), UNCHECKED
 
 
 def _some_ratios(experience: Experience, function: RatioFunction, most: int = 100_000) -> Vector:

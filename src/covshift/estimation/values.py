@@ -5,19 +5,27 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from covshift.errors import InputError
 from covshift.estimation.behavior import BehaviorLike
-from covshift.estimation.comparison import Comparison, ValueEstimate
+from covshift.estimation.comparison import (
+    Comparison,
+    Difference,
+    ValueEstimate,
+    percentile_interval,
+)
+from covshift.estimation.diagnostics import Flag
 from covshift.estimation.estimand import Estimand, Objective
 from covshift.estimation.estimators import ESTIMATORS, estimators_of, find_estimator
 from covshift.estimation.experience import Experience
 from covshift.estimation.features import FeaturesLike
 from covshift.estimation.inputs import Data
 from covshift.estimation.policies import PolicyLike
+from covshift.estimation.ratio import fit_and_diagnose
 from covshift.validation import Vector, check_count, check_seed
 
 
@@ -124,6 +132,58 @@ def compare_estimators(
     return Comparison(estimates, failures, truth)
 
 
+def compare_policies(
+    data: Data,
+    new: PolicyLike,
+    old: PolicyLike | None = None,
+    *,
+    estimator: str = "dr",
+    objective: Objective = "discounted",
+    discount: float = 0.99,
+    ratio_discount: float = 1.0,
+    features: FeaturesLike = None,
+    behavior: BehaviorLike = None,
+    ridge: float = 1e-6,
+    interval: float = 0.95,
+    replicates: int = 200,
+    seed: int = 0,
+) -> Difference:
+    """Estimates by how much a new policy is better than an old one, with a paired interval and a verdict in words.
+
+    `old` is the policy to compare with; by default it is the policy that logged the data, whose value is that of the
+    logs. The ratio of each policy is diagnosed as in `estimate_ratio`. If a flag is not `ok`, the verdict warns. The other
+    arguments are those of `evaluate_policy`.
+
+    Returns:
+        The difference, new minus old, which holds both estimates.
+
+    Example:
+        >>> from covshift.estimation import compare_policies, simulate_logs
+        >>> from covshift.theory.examples import random_walk
+        >>> walk = random_walk()
+        >>> logs = simulate_logs(walk.mdp, walk.mu, 1000, 100, np.random.default_rng(0))
+        >>> print(compare_policies(logs, walk.mu, discount=1.0).verdict[:50])
+        The data do not tell which policy is better: the d
+    """
+    estimand = Estimand(objective, discount, ratio_discount, ridge=ridge)
+    doubts: dict[str, Flag] = {}
+
+    def estimate(name: str, policy: PolicyLike, by: str) -> ValueEstimate:
+        experience = Experience.of(data, policy, features=features, behavior=behavior)
+        found = evaluate_experience(experience, estimand, by, interval, replicates, seed)
+        if by != "behavior":
+            problem = estimand.problem(experience)
+            method, options = estimand.method(problem)
+            _, diagnostics = fit_and_diagnose(problem, method, options)
+            if diagnostics.flag != "ok":
+                doubts[name] = diagnostics.flag
+        return found
+
+    after = estimate("new", new, estimator)
+    before = estimate("old", new, "behavior") if old is None else estimate("old", old, estimator)
+    return replace(after.difference(before), doubts=doubts)
+
+
 def evaluate_experience(
     experience: Experience,
     estimand: Estimand,
@@ -149,11 +209,13 @@ def evaluate_experience(
         _check_trajectories(len(experience.logs))
         draws = bootstrap_weights(len(experience.logs), replicates, np.random.default_rng(seed))
         found = np.array([estimate(experience.reweighted(w), estimand) for w in draws])
-        tail = 50.0 * (1.0 - interval)
-        low, high = (float(end) for end in np.percentile(found, [tail, 100.0 - tail]))
+        low, high = percentile_interval(found, interval)
         level = interval
     seconds = time.perf_counter() - started
-    return ValueEstimate(estimator, float(value), low, high, level, estimand, found, seconds)
+    pairing = len(experience.logs), seed
+    return ValueEstimate(
+        estimator, float(value), low, high, level, estimand, found, seconds, pairing
+    )
 
 
 def bootstrap_weights(
