@@ -19,13 +19,12 @@ _MOST_DEFLATED = 1032
 """Deflate packs no data more tightly than this."""
 
 
-def read_array(file: IO[bytes], size: int, *, text: bool = False) -> NDArray[Any]:
+def read_array(file: IO[bytes], size: int) -> NDArray[Any]:
     """The array of numbers in an open `.npy` file.
 
     Args:
         file: where to read from.
         size: bytes that the file has; an array whose header says more is refused.
-        text: whether an array of text will do too.
 
     Raises:
         ValueError: the file holds no array of numbers, or does not have the size that its header says.
@@ -38,7 +37,7 @@ def read_array(file: IO[bytes], size: int, *, text: bool = False) -> NDArray[Any
         shape, is_fortran, dtype = read_header(file)
     except Exception as error:  # It is Python source, which fails in many ways.
         raise ValueError(f"its header cannot be read: {error}") from error
-    if dtype.kind not in ("biufU" if text else "biuf"):
+    if dtype.kind not in "biuf":
         raise ValueError(f"it holds values of the type {dtype}, but numbers are needed")
     needed = math.prod(shape) * dtype.itemsize
     if needed > size or min(shape, default=0) < 0:
@@ -50,15 +49,12 @@ def read_array(file: IO[bytes], size: int, *, text: bool = False) -> NDArray[Any
     return flat.reshape(shape[::-1]).T if is_fortran else flat.reshape(shape)
 
 
-def read_arrays(
-    path: Path, names: Iterable[str] | None = None, *, text: bool = False
-) -> dict[str, NDArray[Any]]:
+def read_arrays(path: Path, names: Iterable[str] | None = None) -> dict[str, NDArray[Any]]:
     """Arrays of numbers in an `.npz` file.
 
     Args:
         path: the file.
         names: the arrays to read, of those that the file has; others are not unpacked. None reads all.
-        text: whether arrays of text will do too.
 
     Raises:
         InputError: the file cannot be read, an array does not hold numbers, or they do not fit into memory.
@@ -77,7 +73,7 @@ def read_arrays(
                 if member.file_size > most:
                     raise ValueError(f"{name} says that it has {member.file_size} bytes")
                 with archive.open(member) as file:
-                    arrays[name] = _named(name, file, member.file_size, text)
+                    arrays[name] = _named(name, file, member.file_size)
     except (OSError, ValueError, EOFError, SyntaxError, RuntimeError, NotImplementedError) as error:
         raise InputError(f"{path} cannot be read as .npz: {error}") from error
     except (BadZipFile, MemoryError, OverflowError) as error:
@@ -87,8 +83,8 @@ def read_arrays(
     return arrays
 
 
-def _named(name: str, file: IO[bytes], size: int, text: bool) -> NDArray[Any]:
+def _named(name: str, file: IO[bytes], size: int) -> NDArray[Any]:
     try:
-        return read_array(file, size, text=text)
+        return read_array(file, size)
     except (ValueError, SyntaxError) as error:
         raise ValueError(f"{name}: {error}") from error
