@@ -17,7 +17,7 @@ from covshift.estimation import (
     simulate_logs,
 )
 from covshift.estimation.experience import Experience
-from covshift.estimation.features import Affine, RandomFourier, choose_features
+from covshift.estimation.features import Affine
 from covshift.estimation.misspecification import find_violation
 from covshift.estimation.population import true_value
 from covshift.estimation.problem import LinearRatioFunction, RatioProblem
@@ -232,29 +232,3 @@ def test_unpaired_estimates_have_no_difference(change: dict[str, Any]) -> None:
         one.difference(evaluate_policy(logs[:15], problem.mu, replicates=5))
     with pytest.raises(InputError, match="ask both the same question"):
         one.difference(evaluate_policy(logs, problem.mu, replicates=5, discount=0.5))
-
-
-def test_the_default_for_vectors_is_near_the_truth_in_cartpole(cartpole: Logs) -> None:
-    _, returns = balance(0.45, 100)
-    by_default = evaluate_policy(cartpole, new_policy, interval=None).value
-    straight = evaluate_policy(
-        cartpole, new_policy, features=Affine.fit(cartpole), interval=None
-    ).value
-    assert abs(by_default - returns.mean()) < 0.3 * abs(straight - returns.mean())
-
-
-def test_waves_are_chosen_by_what_they_predict() -> None:
-    rng = np.random.default_rng(0)
-    states = rng.uniform(-1.0, 1.0, (2000, 2))
-    chosen = {}
-    for name, rewards in (("line", states[:, 0]), ("wave", np.sin(6.0 * states[:, 0]))):
-        logs = from_arrays(
-            states, np.zeros(2000, int), rewards, states, np.ones(2000, bool), mu=np.ones(2000)
-        )
-        chosen[name] = choose_features(logs)
-    assert isinstance(chosen["line"], Affine)
-    assert isinstance(chosen["wave"], RandomFourier)
-    few = from_arrays(
-        states[:9], np.zeros(9, int), rewards[:9], states[:9], np.ones(9, bool), mu=np.ones(9)
-    )
-    assert isinstance(choose_features(few), Affine)

@@ -186,64 +186,6 @@ class FunctionFeatures:
         return rows
 
 
-MOST_ENTRIES = 50
-"""Observations with more entries, such as the pixels of a game, have no waves by default."""
-
-_COUNT, _WIDTHS = 100, (0.35, 0.5, 0.7, 1.0, 1.4, 2.0)
-"""Number of waves, and bandwidths to choose from; a bandwidth is for 4 entries, and grows with the root of their number."""
-
-_MOST_ROWS, _FEWEST_TRAJECTORIES = 20_000, 10
-"""The most transitions to choose by, and the fewest trajectories."""
-
-_HORIZON_DISCOUNT = 0.99
-"""Discount of the return that the choice predicts."""
-
-_CHOICE_RIDGE = 1e-6
-"""Ridge of the fits to choose by, as in `Estimand`."""
-
-
-def choose_features(logs: Logs) -> Affine | RandomFourier:
-    """The features among `Affine` and some `RandomFourier` that best predict the logged return of held-out trajectories.
-
-    The return from a state on is a function that a policy's value resembles, and it needs no policy to choose by. Each
-    candidate is fitted by least squares with a small ridge, action by action, to every other trajectory, and judged by its
-    squared error on the rest. Observations of more than `MOST_ENTRIES` entries, or fewer than 10 trajectories, get `Affine`.
-    """
-    straight = Affine.fit(logs)
-    if straight.size - 1 > MOST_ENTRIES or len(logs) < _FEWEST_TRAJECTORIES:
-        return straight
-    every = -(-logs.num_transitions // _MOST_ROWS)
-    some = logs if every == 1 else logs[::every]
-    states = some.states(np.arange(some.num_transitions))
-    target, fitted = _returns(some), some.trajectory % 2 == 0
-    candidates: list[Affine | RandomFourier] = [straight]
-    for width in _WIDTHS:
-        bandwidth = width * np.sqrt(len(straight.mean)) / 2.0
-        candidates.append(RandomFourier.fit(logs, _COUNT, np.random.default_rng(0), bandwidth))
-
-    def loss(features: Affine | RandomFourier) -> float:
-        x, total = features(states), 0.0
-        for action in np.unique(some.action):
-            taken = some.action == action
-            fit, rest = taken & fitted, taken & ~fitted
-            gram = x[fit].T @ x[fit] + _CHOICE_RIDGE * fitted.sum() * np.eye(features.size)
-            w = np.linalg.solve(gram, x[fit].T @ target[fit])
-            total += float(((x[rest] @ w - target[rest]) ** 2).sum())
-        return total
-
-    return min(candidates, key=loss)
-
-
-def _returns(logs: Logs) -> Vector:
-    """The discounted sum of the rewards from each transition to the end of its trajectory."""
-    found, following = np.array(logs.reward, dtype=np.float64), 0.0
-    is_last = np.diff(logs.trajectory, append=-1) != 0
-    for row in range(len(found) - 1, -1, -1):
-        following = found[row] + (0.0 if is_last[row] else _HORIZON_DISCOUNT * following)
-        found[row] = following
-    return found
-
-
 _SAVED: dict[str, Callable[..., Features]] = {
     "tabular": Tabular,
     "table": Table,
@@ -257,11 +199,12 @@ _SAVED: dict[str, Callable[..., Features]] = {
 def as_features(features: FeaturesLike, logs: Logs) -> Features:
     """The features that a user means.
 
-    None gives a table if states are whole numbers or one-hot vectors, else what `choose_features` finds. An array is a table of states × features; a function maps a batch of states to rows.
+    None gives a table if states are whole numbers or one-hot vectors, else a constant 1 and the standardized
+    observation. An array is a table of states × features; a function maps a batch of states to rows.
     """
     if features is None:
         count = _num_states(logs)
-        return choose_features(logs) if count is None else Tabular(count)
+        return Affine.fit(logs) if count is None else Tabular(count)
     if hasattr(features, "is_tabular"):
         return cast(Features, features)
     if callable(features):

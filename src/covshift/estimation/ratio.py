@@ -123,7 +123,7 @@ class RatioEstimate:
                     )
         try:
             spec = json.loads((path / SPEC).read_text(encoding="utf-8"))
-            arrays = read_arrays(path / ARRAYS, text=True)
+            arrays = read_arrays(path / ARRAYS)
         except (OSError, ValueError, RecursionError) as error:
             raise InputError(f"{path} holds no estimate that can be read: {error}") from error
         if not isinstance(spec, dict) or spec.get("format_version") != FORMAT_VERSION:
