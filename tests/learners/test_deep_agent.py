@@ -177,7 +177,7 @@ def twin_ratio_loss(learner: AgentLearner, ratios: RatioBatch) -> Tensor:
 
 
 def twin_mass_factor(learner: AgentLearner, ratios: RatioBatch) -> float:
-    """α after the first batch, which moves each running mean halfway from 1."""
+    """α after the first batch, which moves each running mean three quarters of the way from 1."""
     options, ends = learner.config.ratio, ratios.ends
     assert ends is not None
 
@@ -194,7 +194,7 @@ def twin_mass_factor(learner: AgentLearner, ratios: RatioBatch) -> float:
             end, ends.is_cut, ends.s_tm1, ends.a_tm1, ends.mu_tm1, strict=True
         )
     ]
-    means = [0.5 + 0.5 * float(np.mean(part)) if part else 1.0 for part in (inner, end, ended)]
+    means = [0.25 + 0.75 * float(np.mean(part)) if part else 1.0 for part in (inner, end, ended)]
     gamma = options.ratio_discount
     mean_ratio = (1 - ends.share) * means[0] + ends.share * means[1]
     leaves = (1 - gamma) * mean_ratio + gamma * ends.share * means[2]
@@ -219,7 +219,7 @@ def twin_matching_loss(learner: AgentLearner, state: Any, target: float) -> Tens
 def test_gradients_equal_those_of_the_twin(
     toy_store: Store, variant: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(closure, "_MEMORY", 0.5)  # So that the first batch counts.
+    monkeypatch.setattr(closure, "_MEMORY", 0.25)  # So that the first batch counts.
     config = make_config("x", scale="smoke", **variant)
     learner = learner_of(config)
     values, ratios, _, _ = batches(toy_store, config)
@@ -259,6 +259,20 @@ def test_priorities_are_those_before_the_step(toy_store: Store, priority: str) -
     np.testing.assert_allclose(report.priority, expected, rtol=1e-5)
     np.testing.assert_allclose(report.ratio, c_t, rtol=1e-5)
     assert min(c_t) == 0.0 < max(c_t)
+
+
+def test_running_means_of_the_mass_closure_look_back_over_a_thousand_batches(
+    toy_store: Store,
+) -> None:
+    """After 1 000 batches of c = 3 a share 0.999^1000 of the first mean 1 is left, and α follows by hand."""
+    found = closure.MassClosure(0.9, torch.device("cpu"))
+    ends = end_batch(toy_store, np.flatnonzero(toy_store.is_end)[:2], 0.2, 0.1)
+    three = torch.full((2,), 3.0)
+    for _ in range(1000):
+        factor = found.factor(three, torch.tensor([True, True]), three, torch.ones(2), ends)
+    mean = 3 - 2 * 0.999**1000
+    torch.testing.assert_close(found.means, torch.full((3,), mean), rtol=1e-4, atol=0.0)
+    assert float(factor) == pytest.approx(0.19 / (0.1 * mean + 0.9 * 0.2 * mean), rel=1e-4)
 
 
 def test_sampling_by_the_ratio_recovers_the_reweighted_gradient(toy_store: Store) -> None:

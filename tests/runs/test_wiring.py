@@ -91,7 +91,7 @@ def test_the_mass_closure_gets_ends_of_episodes_and_the_shares_of_the_window(
     request = Request(ENV, 300, options=EnvOptions(episode_cap=4))
     cut = collect(request, tmp_path / "data", progress=lambda _: None)
     trainer, recorder = started(
-        tmp_path, config_of("c51-matched", semantics=semantics, batch_size=64), str(cut)
+        tmp_path, config_of("c51-matched", semantics=semantics, batch_size=64, window=101), str(cut)
     )
     trainer.step()
     store, ends = trainer.replay.source.store, recorder.calls[0][1].ends
@@ -99,9 +99,11 @@ def test_the_mass_closure_gets_ends_of_episodes_and_the_shares_of_the_window(
     if semantics == "restart":
         assert (len(ends.a_tm1), ends.share, ends.initial_share) == (0, 0.0, 0.0)
         return
-    states = store.is_state.sum()
-    assert ends.share == store.is_end.sum() / states
-    assert ends.initial_share == (store.columns["is_initial"] & store.is_state).sum() / states
+    window = slice(*trainer.replay.transitions.window)
+    states = store.is_state[window].sum()
+    assert ends.share == store.is_end[window].sum() / states
+    assert ends.initial_share == store.columns["is_initial"][window].sum() / states
+    assert ends.share > ends.initial_share  # The window begins within an episode.
     assert 0 < ends.is_cut.sum() < 64
     known = np.flatnonzero(store.is_end)
     for state, cut_off, action, mu in zip(
