@@ -1,7 +1,7 @@
 """covshift: learn the covariate shift d_π/d_μ by bootstrapping, and put it to work.
 
 From logged data:
-    estimate_ratio, evaluate_policy, compare_estimators
+    estimate_ratio, evaluate_policy, compare_policies, compare_estimators
 In an agent of your own:
     RatioReplay (a replay that learns the ratio and draws by it), RatioLearner with RatioOptions, PrioritizedSampler
 In Stable-Baselines3's DQN:
@@ -25,6 +25,7 @@ _MODULES = {
     "RatioOptions": "covshift.config.training",
     "RatioReplay": "covshift.integrations",
     "compare_estimators": "covshift.estimation",
+    "compare_policies": "covshift.estimation",
     "estimate_ratio": "covshift.estimation",
     "evaluate_policy": "covshift.estimation",
     "load_run": "covshift.runs",
@@ -38,6 +39,7 @@ __all__ = [
     "RatioReplay",
     "__version__",
     "compare_estimators",
+    "compare_policies",
     "estimate_ratio",
     "estimation",
     "evaluate_policy",

@@ -28,7 +28,7 @@ from covshift.version import __version__
 
 ENV = "MinAtar/Breakout-v1"
 PLAIN, CORRECTED = "c51", "c51-matched"
-TITLES = {PLAIN: "C51, no correction", CORRECTED: "C51, replay prioritized by c(s)"}
+TITLES = {PLAIN: "C51, no correction", CORRECTED: "C51, drawn by c(s)"}
 SAMPLE = 20_000
 """States of the data whose ratio is drawn."""
 
@@ -138,7 +138,7 @@ def _agent(preset: str, folders: list[Path]) -> Agent:
 def _print(console: Console, agents: dict[str, Agent], random_score: float) -> None:
     """The result as a table and a sentence."""
     table = Table("agent", "mean score", "each seed", "mean c", "exact mean c", box=box.SIMPLE)
-    table.add_row("the random policy of the data", f"{random_score:.2f}", "", "", "")
+    table.add_row("random play, the data", f"{random_score:.2f}", "", "", "")
     for agent in agents.values():
         ratios = [
             "" if np.isnan(x) else f"{x:.2f}" for x in (agent.mean_ratio, agent.exact_mean_ratio)
