@@ -37,7 +37,15 @@ ALIASES = {
     "figure-7": "frames",
     "figure-8": "frames",
 }
-OURS = ("ratio_scale", "replay_size", "reweighting", "right_size", "two_cures", "weighting")
+OURS = (
+    "matched_settings",
+    "ratio_scale",
+    "replay_size",
+    "reweighting",
+    "right_size",
+    "two_cures",
+    "weighting",
+)
 
 
 def comparison(name: str) -> Comparison:

@@ -13,6 +13,7 @@ from covshift.experiments import (
     auxiliary,
     frames,
     games,
+    matched_settings,
     mean_ratio,
     normalization,
     ratio_discount,
@@ -163,6 +164,37 @@ def test_mean_ratio(smallest: float, largest: float, wanted: str) -> None:
         )
         assert mean_ratio.verdict(runs(levels)) == wanted
     assert (mean_ratio.SMALLEST, mean_ratio.LARGEST) == (SMALL_DISCOUNT, ratio_discount.EXCEPTION)
+
+
+@pytest.mark.parametrize(
+    ("level", "one", "wanted"),
+    [
+        (10.0, 10.0, HOLDS),  # No setting scores a tenth more.
+        (8.0, 6.0, HOLDS),
+        (10.0, 10.9, FAILS),  # One scores more, if only by little.
+        (10.0, 20.0, FAILS),
+        (8.0, 20.0, FAILS),
+    ],
+)
+def test_matched_settings(level: float, one: float, wanted: str) -> None:
+    module = matched_settings
+    for label in module.OTHERS:
+        levels = with_levels(module.EXPERIMENT, {module.BASELINE: 10.0}, usual=level)
+        assert module.verdict(runs(levels | {label: one})) == wanted
+    scores = runs(with_levels(module.EXPERIMENT, {}, usual=10.0))
+    # As good on average, but too spread to say that it is not a tenth more.
+    scores["η = 0.16"] = np.array([5.0, 8, 10, 12, 15])[:, None]
+    assert module.verdict(scores) == UNDECIDED
+
+
+def test_matched_settings_change_one_setting_of_a_short_run() -> None:
+    arms = matched_settings.EXPERIMENT.arms["small"]
+    assert [arm.leaves for arm in arms[1:]] == [
+        {**leaves, "num_updates": 20_000} for leaves in matched_settings.OTHERS.values()
+    ]
+    assert {arm.preset for arm in arms} == {"c51-matched"}
+    preset = make_config("MinAtar/Breakout-v1", "c51-matched").ratio
+    assert (preset.ratio_discount, preset.ratio_loss_weight) == (0.99, 0.04)
 
 
 SMALL, LARGE = normalization.SMALL, normalization.LARGE
@@ -410,6 +442,13 @@ NULLS: dict[str, dict[str, Callable[[int], Draw]]] = {
         "one game": framed((FAR, 0.0, FAR, FAR)),
     },
     "games": {"no difference": scored(games)},
+    "matched_settings": {
+        "no difference": scored(matched_settings),
+        "one as good": scored(
+            matched_settings,
+            dict.fromkeys(matched_settings.OTHERS, -FAR) | {"γ̂ = 0.9": 0.0},
+        ),
+    },
     "mean_ratio": {"no difference": scored(mean_ratio)},
     "normalization": {
         "half of the runs diverge": normalized({}, 0.5, 0.5),
