@@ -26,6 +26,10 @@ from covshift.networks import AgentNetwork, RatioHead, make_agent_network
 
 VARIANTS: list[dict[str, Any]] = [
     {"preset": "c51"},
+    {"preset": "c51-conservative"},
+    {"preset": "c51-behavior", "value_steps": 2},
+    {"preset": "c51-matched", "conservatism": 0.5, "bootstrap_action": "data"},
+    {"preset": "c51-td-priority", "conservatism": 0.5},
     {"preset": "c51-corrected"},
     {"preset": "c51-normalized"},
     {"preset": "c51-dual"},
@@ -117,7 +121,11 @@ def twin_loss(
     total = torch.zeros(())
     for k in range(len(values.a_tm1)):
         q, logits = q_of(learner.target, values.s_t[k], z)
-        p = torch.softmax(logits[int(q.argmax())], dim=-1)
+        action = int(q.argmax())
+        if config.value.bootstrap_action == "data":
+            assert values.a_t is not None
+            action = int(values.a_t[k]) if values.a_t[k] >= 0 else action
+        p = torch.softmax(logits[action], dim=-1)
         target = torch.zeros(len(z))
         for j in range(len(z)):
             x = float(values.return_t[k] + values.discount_t[k] * z[j])
@@ -126,8 +134,10 @@ def twin_loss(
             high = min(low + 1, len(z) - 1)
             target[low] += p[j].item() * (1 - (b - low))
             target[high] += p[j].item() * (b - low)
-        _, online = q_of(learner.network, values.s_tm1[k], z)
-        entropy = -(target * torch.log_softmax(online[int(values.a_tm1[k])], dim=-1)).sum()
+        q, online = q_of(learner.network, values.s_tm1[k], z)
+        taken = int(values.a_tm1[k])
+        entropy = -(target * torch.log_softmax(online[taken], dim=-1)).sum()
+        entropy = entropy + config.value.conservatism * (torch.exp(q).sum().log() - q[taken])
         weight = 1.0 if weights is None else float(weights[k])
         if config.replay.correction != "resample":
             ratios_of_batch = [max(0.0, c_of(learner.network, s).item()) for s in values.s_tm1]
@@ -248,7 +258,11 @@ def test_priorities_are_those_before_the_step(toy_store: Store, priority: str) -
         c = max(0.0, c_of(learner.network, values.s_tm1[k]).item())
         rho = pi_of(learner, values.s_tm1[k], int(values.a_tm1[k])) / values.mu_tm1[k]
         expected.append(c * rho if priority == "ratio-rho" else c)
-    only = [ValueBatch._make(field[k : k + 1] for field in values) for k in range(16)]
+    fields = values._asdict().items()
+    only = [
+        ValueBatch(**{name: part[k : k + 1] for name, part in fields if part is not None})
+        for k in range(16)
+    ]
     if priority == "td-error":
         expected = [(twin_loss(learner, one, None, None).item() + 1e-10) ** 0.5 for one in only]
     assert ratios is not None

@@ -35,6 +35,7 @@ VARIANTS: list[dict[str, Any]] = [
     {"preset": "c51-auxiliary", "correction": "reweight", "ratio_loss_weight": 0.5},
     {"preset": "c51-auxiliary", "correction": "reweight-mean", "ratio_loss_weight": 0.5},
     {"preset": "c51-matched", "semantics": "restart"},
+    {"preset": "c51-matched", "conservatism": 0.5, "bootstrap_action": "data"},
 ]
 
 

@@ -2,6 +2,7 @@ import numpy as np
 import torch
 
 from covshift.rules import (
+    conservative_gap,
     epsilon_greedy_probabilities,
     followon_trace,
     importance_ratio,
@@ -26,6 +27,17 @@ def test_trace_and_tdc_by_hand() -> None:
     # -ργ(φᵀh)φ' = -2·0.9·3·(0, 1).
     correction = tdc_correction(h, phi_tm1, phi_t, 2 * ONE, 0.9 * ONE)
     np.testing.assert_allclose(correction, [[0.0, -5.4]])
+
+
+def test_the_conservative_gap_is_the_rest_of_the_log_sum() -> None:
+    # log(e¹ + e² + e³) = 3.407606; large values must not overflow.
+    q = np.array([[1.0, 2.0, 3.0], [1000.0, 1000.0, 0.0]])
+    action = np.array([1, 0])
+    np.testing.assert_allclose(conservative_gap(q, action), [1.407606, np.log(2)], rtol=1e-6)
+    values = torch.tensor(q, requires_grad=True)
+    conservative_gap(values, torch.tensor(action)).sum().backward()  # type: ignore[no-untyped-call]
+    expected = torch.softmax(values.detach(), dim=-1) - torch.eye(3, dtype=torch.float64)[action]
+    torch.testing.assert_close(values.grad, expected)
 
 
 def test_epsilon_greedy_takes_the_first_best() -> None:

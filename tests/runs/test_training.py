@@ -84,6 +84,7 @@ PRESETS = [
     "c51-corrected",
     "c51-dual",
     "c51-matched",
+    "c51-behavior",
     "c51-auxiliary-td-priority",
     "c51-normalized",
 ]

@@ -30,6 +30,8 @@ PRESETS: dict[str, dict[str, Any]] = {
         "normalization_weight": 0.01,
         "semantics": "paper",
     },
+    "c51-conservative": {"learn_ratio": False, "conservatism": 0.1},
+    "c51-behavior": {"learn_ratio": False, "bootstrap_action": "data"},
     "c51-dual": {
         "priority": "ratio",
         "ratio_loss_weight": 0.02,
@@ -50,7 +52,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "refresh": "both",
     },
 }
-"""Changes to the defaults. All but `c51-dual` and `c51-matched`, which are ours, are arms of the paper's experiments."""
+"""Changes to the defaults. The last four are not the paper's: two are what others do about off-policy data, two are ours."""
 
 PRESET_TEXTS = {
     "c51": "no correction: the baseline",
@@ -59,6 +61,8 @@ PRESET_TEXTS = {
     "c51-auxiliary-td-priority": "both of these (Figure 3)",
     "c51-corrected": "the paper's agent: replay prioritized by c(s), discounted COP-TD (Figures 1, 2)",
     "c51-normalized": "γ̂ = 1 with the normalization loss instead of a discount (Figure 1, right)",
+    "c51-conservative": "conservative Q-learning (Kumar et al.), with no ratio: a penalty on actions that the data do not show",
+    "c51-behavior": "values of the behavior policy, with no ratio; the score is that of one step of improvement",
     "c51-dual": "ours: 1/c weighting, positive head, priorities renewed from both batches",
     "c51-matched": "ours: matching loss on a positive head, priorities on one scale, renewed from both batches",
 }

@@ -72,6 +72,12 @@ class ValueOptions:
     reward_clip: NotNegative = 1.0
     """Rewards are clipped to [-clip, clip] in targets, never in scores (C51: 1); 0 leaves them unclipped."""
 
+    bootstrap_action: Literal["greedy", "data"] = "greedy"
+    """Action whose value targets bootstrap from: the greedy one (C51), or the one that the data took next, which evaluates the behavior policy and never asks for an action that the data do not show."""
+
+    conservatism: NotNegative = 0.0
+    """Weight α of conservative Q-learning's penalty log Σ exp Q(s, a) - Q(s, action of the data); a larger one keeps the greedy policy closer to the data (C51: 0)."""
+
     cut_at_life_loss: bool = False
     """Treat a lost life as the end of an episode for the value; the ratio ignores lives."""
 

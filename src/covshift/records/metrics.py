@@ -19,7 +19,7 @@ Row = dict[str, float | str]
 COLUMNS = {
     "update": "updates so far",
     "agent_steps": "4 × updates: the clock of the paper's iterations",
-    "value_loss": "mean C51 cross-entropy since the last row",
+    "value_loss": "mean loss of the value since the last row: C51's cross-entropy, and the conservative penalty where there is one",
     "ratio_loss": "mean squared ratio error since the last row, weighted as it is learned, without η",
     "residual": "mean of target - c on the ratio's batches since the last row: E_μ[target] - E_μ[c]",
     "mean_ratio": "E_μ[c], mean of max(c, 0) on the ratio's batches since the last row",

@@ -42,6 +42,7 @@ from covshift.rules.ratio import (
     squared_ratio_error,
 )
 from covshift.rules.value import (
+    conservative_gap,
     followon_trace,
     linear_direction,
     td_correction,
@@ -60,6 +61,7 @@ __all__ = [
     "categorical_target",
     "chosen",
     "clipped_policy",
+    "conservative_gap",
     "cross_entropy",
     "discounted_cop_target",
     "epsilon_greedy_probabilities",

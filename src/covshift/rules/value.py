@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import array_api_compat
+
 from covshift.rules.arrays import ArrayT
+from covshift.rules.categorical import chosen
 
 
 def td_error(v_tm1: ArrayT, r_t: ArrayT, discount_t: ArrayT, v_t: ArrayT) -> ArrayT:
@@ -29,6 +34,27 @@ def tdc_correction(
 ) -> ArrayT:
     """-ρ γ (φ(s)ᵀh) φ(s'), what TDC adds to the ρ-weighted TD step."""
     return linear_direction(-rho_tm1 * discount_t * (phi_tm1 * h).sum(-1), phi_t)
+
+
+def conservative_gap(q: ArrayT, action: Any) -> ArrayT:
+    """log Σ_a exp Q(s, a) - Q(s, A), the penalty of conservative Q-learning (Kumar et al., 2020), per sample.
+
+    It is 0 where the action A that the data took has all the value, and its gradient softmax(Q) - 1[a = A] lowers the
+    values of actions that the data do not show.
+
+    Args:
+        q: batch × actions.
+        action: the action that the data took in each sample.
+
+    Example:
+        >>> import numpy as np
+        >>> conservative_gap(np.array([[0.0, 0.0], [50.0, 0.0]]), np.array([0, 0])).round(4).tolist()
+        [0.6931, 0.0]
+    """
+    xp = array_api_compat.array_namespace(q)
+    top = xp.max(q, axis=-1, keepdims=True)
+    gap: ArrayT = top[..., 0] + xp.log(xp.exp(q - top).sum(-1)) - chosen(q, action)
+    return gap
 
 
 def linear_direction(error: ArrayT, phi: ArrayT) -> ArrayT:

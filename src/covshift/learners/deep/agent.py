@@ -21,6 +21,7 @@ from covshift.rules import (
     LinkOverflowError,
     categorical_target,
     chosen,
+    conservative_gap,
     cross_entropy,
     epsilon_greedy_probabilities,
     expected_value,
@@ -61,7 +62,7 @@ class _Losses(NamedTuple):
 
     Attributes:
         total: to be minimized.
-        value: mean cross-entropy.
+        value: mean loss of the value.
         squared_error: mean squared error of the ratio.
         residual: mean of target - c.
         c_t: the ratio at each state of the ratio's batch; None where it is not learned.
@@ -232,6 +233,9 @@ class AgentLearner:
         drawn = DrawnTransitions(
             errors.detach(), lambda: self._ratio_of(features[:size]), lambda: self._rho(values)
         )
+        if self.config.value.conservatism > 0:
+            q = expected_value(torch.softmax(logits, dim=-1), self.support)
+            errors = errors + self.config.value.conservatism * conservative_gap(q, action)
         value_loss = self._weighted(errors, drawn, loss_weights).mean()
         if ratios is None:
             zero = torch.zeros((), device=self.device)
@@ -267,7 +271,7 @@ class AgentLearner:
         p_target = categorical_target(
             self._tensor(values.return_t),
             self._tensor(values.discount_t),
-            chosen(p[:size], q[:size].argmax(dim=-1)),
+            chosen(p[:size], self._next_action(values, q[:size])),
             self.support,
         )
         if ratios is None:
@@ -281,6 +285,14 @@ class AgentLearner:
             newest = size + past - states
             c_source = c_source * self._mass_factor(features[newest:], pi[past:], ratios)
         return p_target, self.ratio_loss.targets(c_source, pi_window, ratios)
+
+    def _next_action(self, values: ValueBatch, q_t: Tensor) -> Tensor:
+        """The action whose value is bootstrapped from; where the data have none, the greedy one."""
+        greedy = q_t.argmax(dim=-1)
+        if values.a_t is None:
+            return greedy
+        a_t = self._tensor(values.a_t)
+        return torch.where(a_t >= 0, a_t, greedy)
 
     def _mass_factor(self, features: Tensor, pi_end: Tensor, ratios: RatioBatch) -> Tensor:
         """α, from the states before the batch's own and from those that end an episode, in this order."""

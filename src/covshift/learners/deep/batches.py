@@ -21,6 +21,7 @@ class ValueBatch(NamedTuple):
         return_t: Σ γⁱ R over the steps, rewards clipped.
         discount_t: γⁿ, 0 where the episode ended on the way.
         s_t: the states to bootstrap from.
+        a_t: the actions taken there, -1 where the episode was cut; None where targets take the greedy action.
     """
 
     s_tm1: NDArray[Any]
@@ -29,6 +30,7 @@ class ValueBatch(NamedTuple):
     return_t: NDArray[np.float32]
     discount_t: NDArray[np.float32]
     s_t: NDArray[Any]
+    a_t: NDArray[np.int64] | None = None
 
 
 class EndBatch(NamedTuple):
@@ -105,6 +107,7 @@ def value_batch(store: Store, ids: NDArray[np.int64], options: ValueOptions) -> 
         total.astype(np.float32),
         discount.astype(np.float32),
         s_t,
+        column["action"][rows].astype(np.int64) if options.bootstrap_action == "data" else None,
     )
 
 

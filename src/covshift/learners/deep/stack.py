@@ -52,6 +52,7 @@ def stack_key(config: TrainConfig) -> Hashable:
         config.network,
         tuple(ratio.items()),
         (config.value.num_atoms, config.value.value_bound),
+        (config.value.bootstrap_action, config.value.conservatism),
         (config.replay.priority, config.replay.correction),
         config.optimization.batch_size,
     )
