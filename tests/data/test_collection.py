@@ -217,6 +217,24 @@ def test_actions_follow_the_behavior_policy_and_mu_is_its_probability(tmp_path: 
     assert manifest["request"]["policies"][0]["policy"] == "file"
 
 
+def test_shares_say_how_often_an_episode_picks_each_policy(tmp_path: Path) -> None:
+    mixture = ("uniform", "uniform")
+    request = Request("covshift/RandomWalk-v0", 4000, mixture, shares=(0.9, 0.1))
+    store = run(request, tmp_path / "a")
+    first = store.columns["policy"][store.columns["is_initial"]]
+    assert abs(first.mean() - 0.1) < 5 * np.sqrt(0.09 / len(first))
+    manifest = json.loads((tmp_path / "a" / "manifest.json").read_text())
+    assert manifest["request"]["shares"] == [0.9, 0.1]
+    with pytest.raises(InputError, match="shares"):  # Another mixture is another dataset.
+        run(Request("covshift/RandomWalk-v0", 4000, mixture), tmp_path / "a")
+
+
+@pytest.mark.parametrize("shares", [(0.5,), (0.5, 0.6), (1.0, 0.0), (1.5, -0.5), (0.5, np.nan)])
+def test_shares_are_probabilities_of_all_policies(shares: tuple[float, ...]) -> None:
+    with pytest.raises(InputError, match="share"):
+        Request("covshift/RandomWalk-v0", 4000, ("uniform", "uniform"), shares=shares)
+
+
 def test_each_episode_of_a_mixture_picks_one_policy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,7 +18,7 @@ from covshift.errors import InputError
 from covshift.experiments import frames, ratio_scale
 from covshift.experiments.comparison.design import Comparison
 from covshift.experiments.comparison.reproduction import reproduce, run_name
-from covshift.experiments.comparison.results import DataRecord, Results, RunRecord
+from covshift.experiments.comparison.results import DataKey, DataRecord, Results, RunRecord
 from covshift.experiments.comparison.running import make_engine
 from covshift.experiments.comparison.verdicts import FAILS, HOLDS, UNDECIDED
 from covshift.experiments.experiment import RunOptions, find_experiments, named_experiment
@@ -45,7 +45,13 @@ OURS = (
     "right_size",
     "two_cures",
     "weighting",
+    "where_it_pays",
 )
+
+
+def comparisons_at(scale: str) -> list[Comparison]:
+    found = (comparison(name) for name in {*ALIASES.values(), *OURS})
+    return [experiment for experiment in found if scale in experiment.arms]
 
 
 def comparison(name: str) -> Comparison:
@@ -64,8 +70,8 @@ def test_every_figure_of_the_paper_has_its_experiment() -> None:
 @pytest.mark.parametrize("scale", SCALES)
 def test_runs_that_differ_have_names_that_differ(scale: str) -> None:
     names: dict[str, Any] = {}
-    for name in {*ALIASES.values(), *OURS}:
-        for config in comparison(name).configs(scale, 2).values():
+    for experiment in comparisons_at(scale):
+        for config in experiment.configs(scale, 2).values():
             assert names.setdefault(run_name(config), config) == config
     assert run_name(make_config("MinAtar/Breakout-v1", ratio_discount=0.9)) == (
         "Breakout+c51-corrected+ratio_discount-0.9+small+seed0"
@@ -131,8 +137,8 @@ def test_seeds_are_the_papers_and_those_that_were_fixed_before_the_runs() -> Non
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_a_seed_has_a_dataset_of_its_own(scale: str) -> None:
-    for name in {*ALIASES.values(), *OURS}:
-        configs = comparison(name).configs(scale, 7)
+    for experiment in comparisons_at(scale):
+        configs = experiment.configs(scale, 7)
         found = {(key[2], config.data.data_seed) for key, config in configs.items()}
         wanted = [0] * 7 if scale == "paper" else [0, 1, 2, 3, 4, 0, 1]
         assert found == set(enumerate(wanted))
@@ -160,8 +166,9 @@ def test_experiments_run_end_to_end(
         assert list(csv.reader(file)) == [figure["table"]["columns"], *figure["table"]["rows"]]
     rows = (out / name / "runs.csv").read_text().splitlines()
     assert rows[0].startswith("game,arm,seed,data_seed,status,update")
-    runs = len(comparison(name).configs("smoke", 1))
-    assert len(rows) == 1 + runs * 11
+    configs = comparison(name).configs("smoke", 1).values()
+    wanted = sum(1 + config.optimization.num_updates // config.log_every for config in configs)
+    assert len(rows) == 1 + wanted
 
 
 def test_shared_runs_are_run_once_and_reports_join(
@@ -323,7 +330,11 @@ def test_a_run_is_measured_against_the_data_that_it_learned_from() -> None:
         )
         for seed in range(2)
     }
-    data = {(game, 0): DataRecord(Path(), 1.0, 0.2), (game, 1): DataRecord(Path(), 3.0, 0.05)}
+    data = {
+        DataKey(game, 0): DataRecord(Path(), 1.0, 0.2),
+        DataKey(game, 1): DataRecord(Path(), 3.0, 0.05),
+        DataKey(game, 1, ("good",)): DataRecord(Path(), 99.0, 0.9),
+    }
     results = Results(experiment, "small", runs, data)
     assert [row["state"] for row in results.invariants()] == ["holds", "violated"]
     assert results.possible_means(game, label)[1] == pytest.approx(1 + 99 * 0.125)

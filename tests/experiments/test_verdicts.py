@@ -23,6 +23,7 @@ from covshift.experiments import (
     right_size,
     two_cures,
     weighting,
+    where_it_pays,
 )
 from covshift.experiments.comparison.design import DATASETS, Comparison
 from covshift.experiments.comparison.results import Results, RunRecord, interval_of
@@ -195,6 +196,69 @@ def test_matched_settings_change_one_setting_of_a_short_run() -> None:
     assert {arm.preset for arm in arms} == {"c51-matched"}
     preset = make_config("MinAtar/Breakout-v1", "c51-matched").ratio
     assert (preset.ratio_discount, preset.ratio_loss_weight) == (0.99, 0.04)
+
+
+def paying(rare: float, good: float, narrow: float, usual: float) -> Levels:
+    """Scores of the matched ratio in four conditions, where no correction scores 10 everywhere."""
+    module = where_it_pays
+    levels = with_levels(module.EXPERIMENT, {}, usual=10.0)
+    conditions = (module.RARE, module.GOOD, module.NARROWEST, module.RANDOM)
+    for condition, level in zip(conditions, (rare, good, narrow, usual), strict=True):
+        levels[module.label_of(module.MATCHED, condition)] = level
+    return levels
+
+
+@pytest.mark.parametrize(
+    ("levels", "wanted"),
+    [
+        (paying(20, 10, 20, 10), HOLDS),
+        (paying(11, 9, 11, 9), HOLDS),
+        (paying(9, 20, 20, 10), FAILS),  # It gains more from good play.
+        (paying(20, 10, 9, 20), FAILS),  # It gains less with the narrow network.
+        (paying(20, 10, 10, 10), UNDECIDED),
+        (paying(10, 10, 20, 10), UNDECIDED),
+    ],
+)
+def test_where_it_pays(levels: Levels, wanted: str) -> None:
+    module = where_it_pays
+    for other in (1.0, 99.0):  # The other methods and conditions are shown and not judged.
+        changed = {label: other for label in levels if "conservative" in label or "50 %" in label}
+        assert module.verdict(runs(levels | changed)) == wanted
+    # Twice the score in both conditions is the same gain.
+    scores = runs(paying(20, 20, 20, 10))
+    for method in (module.PLAIN, module.MATCHED):
+        label = module.label_of(method, module.RARE)
+        scores[label] = 3.0 * scores[module.label_of(method, module.GOOD)]
+    assert module.verdict(scores) == UNDECIDED
+
+
+def test_a_gain_is_a_share_of_both_scores() -> None:
+    module = where_it_pays
+    scores = {
+        module.label_of(module.PLAIN, module.RANDOM): np.array([[1.0], [0.0], [2.0]]),
+        module.label_of(module.MATCHED, module.RANDOM): np.array([[3.0], [0.0], [0.0]]),
+    }
+    np.testing.assert_array_equal(module.gains(scores, module.RANDOM).ravel(), [0.75, 0.5, 0.0])
+
+
+def test_a_long_run_is_read_up_to_an_update() -> None:
+    rows: list[Row] = [{"update": k, "score": float(k)} for k in range(8)]
+    run = RunRecord(Path("run"), make_config("x"), "finished", rows)
+    assert where_it_pays.score_at(run, 5) == 4.0
+    assert where_it_pays.score_at(run, 1) == 0.5
+
+
+def test_where_it_pays_changes_one_thing_at_a_time() -> None:
+    module = where_it_pays
+    arms = {arm.label: arm for arm in module.EXPERIMENT.arms["small"]}
+    plain, matched = (
+        arms[module.label_of(method, module.RANDOM)] for method in (module.PLAIN, module.MATCHED)
+    )
+    assert (plain.preset, matched.preset) == ("c51", "c51-matched")
+    assert plain.leaves == matched.leaves == {}
+    for condition, changes in module.CONDITIONS.items():
+        assert arms[module.label_of(module.MATCHED, condition)].leaves == changes
+    assert arms[module.label_of(module.PLAIN, module.LONG)].leaves == {"num_updates": 240_000}
 
 
 SMALL, LARGE = normalization.SMALL, normalization.LARGE
@@ -429,6 +493,7 @@ def cured(changes: Levels) -> Callable[[int], Draw]:
 
 CONFIG = make_config("MinAtar/Breakout-v1")
 FAR = 99.0
+RARE_MATCHED = where_it_pays.label_of(where_it_pays.MATCHED, where_it_pays.RARE)
 HELP = dict.fromkeys(ratio_discount.HELPFUL, FAR)
 NULLS: dict[str, dict[str, Callable[[int], Draw]]] = {
     "auxiliary": {
@@ -475,6 +540,10 @@ NULLS: dict[str, dict[str, Callable[[int], Draw]]] = {
     "two_cures": {
         "no difference": cured({}),
         "one cure": cured({two_cures.SQUARED_FRESH: FAR}),
+    },
+    "where_it_pays": {
+        "no difference": scored(where_it_pays),
+        "one pair": scored(where_it_pays, {RARE_MATCHED: FAR}),
     },
     "weighting": {
         "all at their limits": weighted(2.0, 2.0, 1.0),

@@ -51,6 +51,23 @@ def test_sizes(shape: tuple[int, ...], features: int, hidden: int) -> None:
     assert torso.head_hidden == hidden
 
 
+@pytest.mark.parametrize("shape", [(4, 84, 84), (10, 10, 4), (6,)])
+def test_a_width_multiplies_every_layer(shape: tuple[int, ...]) -> None:
+    usual, narrow = make_torso(shape), make_torso(shape, 0.25)
+    assert (4 * narrow.num_features, 4 * narrow.head_hidden) == (
+        usual.num_features,
+        usual.head_hidden,
+    )
+    states = torch.randint(0, 2, (2, *shape), dtype=torch.uint8)
+    assert narrow(states).shape == (2, narrow.num_features)
+    assert make_torso(shape, 0.001).head_hidden == 1
+    config = make_config("x", "c51-matched", "smoke", width=0.25)
+    network = make_agent_network(config, shape, 3)
+    assert network.torso.num_features == narrow.num_features
+    assert network.ratio_head is not None
+    assert network.ratio_head.layers[0].out_features == narrow.head_hidden
+
+
 def test_the_ratio_starts_near_one() -> None:
     features = torch.rand(200, 30)
     for name in ("linear", "softplus", "exponential", "safe"):

@@ -31,6 +31,9 @@ class Collect:
     policy: tuple[str, ...] = ("uniform",)
     """Behavior policies: uniform | file:P.npy | run:DIR,epsilon=E | module:function. If several are given, each episode picks one at random."""
 
+    share: tuple[float, ...] = ()
+    """Share of episodes that picks each policy, in their order, with the sum 1; without it all are picked alike."""
+
     seed: int = 0
     """Seed of all randomness."""
 
@@ -52,7 +55,13 @@ class Collect:
         from covshift.progress import counter
 
         request = Request(
-            self.env, self.transitions, self.policy, self.seed, self.envs, self.options
+            self.env,
+            self.transitions,
+            self.policy,
+            self.seed,
+            self.envs,
+            self.options,
+            shares=self.share,
         )
         with closing(Collector(request, self.out)) as collector:
             collector.prepare()

@@ -29,6 +29,9 @@ class DataOptions:
     behavior_policy: tuple[str, ...] = ("uniform",)
     """The behavior policy μ: uniform | file:P.npy | run:DIR,epsilon=E | module:function; if several are given, each episode picks one at random (paper: uniform)."""
 
+    behavior_shares: tuple[float, ...] = ()
+    """Share of episodes that picks each behavior policy, in their order, with the sum 1; without it all are picked alike. Longer episodes fill more of the data."""
+
     data_seed: int = 0
     """Seed of the collection; it does not follow the training seed, so that runs with different training seeds share one dataset unless they are told otherwise."""
 
@@ -44,7 +47,10 @@ class DataOptions:
 
 @dataclass(frozen=True)
 class NetworkOptions:
-    """The ratio's head; torso and sizes follow the observation's shape."""
+    """The width of the layers and the ratio's head; the torso follows the observation's shape."""
+
+    width: Annotated[float, Range(0, 16, open_below=True)] = 1.0
+    """Units of every layer, as a multiple of the usual network's (C51: 1); a smaller one leaves the network less able to be right everywhere."""
 
     ratio_head: Literal["linear", "softplus", "exponential", "safe"] = "linear"
     """Output of the ratio head: linear, whose negative values are clipped to 0 where they are used (paper); softplus, which is positive; or exponential or safe, which add a positive link (e^z; e^z below 0 and 1 + z above) to the floor 1 - γ̂ that every discounted ratio has."""

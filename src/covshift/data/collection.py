@@ -73,6 +73,7 @@ class Request:
         env: environment id.
         transitions: exact number of transitions.
         policies: behavior policies by name; each episode picks one at random.
+        shares: the share of episodes that picks each policy; if there are none, all are picked alike.
         seed: seed of all randomness.
         envs: K, the number of streams of a shard.
         options: protocol of the environment.
@@ -86,11 +87,24 @@ class Request:
     envs: Annotated[int, Range(1, 4096)] = 8
     options: EnvOptions = field(default_factory=EnvOptions)
     shard_transitions: Count = SHARD_TRANSITIONS
+    shares: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         check_ranges(self)
         if not self.policies:
             raise InputError("at least one policy is needed")
+        shares = np.array(self.shares)
+        if self.shares and (len(shares) != len(self.policies) or not (shares > 0).all()):
+            raise InputError(
+                f"each of the {len(self.policies)} policies needs a share above 0, but the shares are {self.shares}"
+            )
+        if self.shares and not abs(shares.sum() - 1.0) < 1e-9:
+            raise InputError(f"the shares of the policies {self.shares} must have the sum 1")
+
+    def as_dict(self) -> dict[str, Any]:
+        """For manifests and hashes; what was added after the first datasets is left out where it is not used."""
+        found = asdict(self)
+        return found if self.shares else {key: found[key] for key in found if key != "shares"}
 
     @property
     def stream_quota(self) -> int:
@@ -254,7 +268,7 @@ class Collector:
         return versions, {key: text for key, text in found.items() if key not in versions}
 
     def _manifest(self) -> dict[str, Any]:
-        request = asdict(self.request)
+        request = self.request.as_dict()
         request["policies"] = [policy.description() for policy in self.policies]
         manifest = make_manifest(request, self.num_actions, self.shape, self.dtype, self.stack)
         return manifest | {"versions": _versions()}
@@ -301,7 +315,10 @@ class Collector:
         ]
         policies = [follow(policy) for policy in self.policies]
         needs = self._needs_observations
-        return Runner(streams, policies, generators, needs_observations=needs).steps()
+        runner = Runner(
+            streams, policies, generators, needs_observations=needs, shares=self.request.shares
+        )
+        return runner.steps()
 
 
 def collect(

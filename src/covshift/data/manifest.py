@@ -82,6 +82,7 @@ class Request(TypedDict):
     envs: NotRequired[int]
     options: NotRequired[dict[str, int | float | None]]
     shard_transitions: NotRequired[int]
+    shares: NotRequired[list[float]]
     source: NotRequired[str]
 
 

@@ -71,6 +71,7 @@ class Runner:
         policies: functions that decide about actions; if there are several, they note the same names.
         generators: one for each stream; it seeds the stream, picks its policies and draws its actions.
         needs_observations: whether the decisions depend on the states; if not, they are made only once.
+        shares: the probability that an episode picks each policy; if there are none, all are picked alike.
     """
 
     def __init__(
@@ -80,9 +81,10 @@ class Runner:
         generators: list[np.random.Generator],
         *,
         needs_observations: bool = True,
+        shares: tuple[float, ...] = (),
     ) -> None:
         self._streams, self._policies, self._generators = streams, policies, generators
-        self._needs = needs_observations
+        self._needs, self._shares = needs_observations, shares
         self._draws = np.empty((0, len(generators)))
 
     def steps(self) -> Generator[Step]:
@@ -123,7 +125,11 @@ class Runner:
             return policy
         policy = policy.copy()
         for k in np.flatnonzero(starts):
-            policy[k] = self._generators[k].integers(len(self._policies))
+            rng = self._generators[k]
+            if self._shares:
+                policy[k] = rng.choice(len(self._shares), p=self._shares)
+            else:
+                policy[k] = rng.integers(len(self._policies))
         return policy
 
     def _stack(

@@ -20,7 +20,7 @@ from covshift.experiments.comparison.verdicts import (
 from covshift.report.contrasts import compare
 
 BASELINE = "the preset (γ̂ = 0.99, η = 0.04, safe link)"
-OTHERS = {
+OTHERS: dict[str, dict[str, Any]] = {
     "γ̂ = 0.9": {"ratio_discount": 0.9},
     "γ̂ = 0.999": {"ratio_discount": 0.999},
     "η = 0.01": {"ratio_loss_weight": 0.01},

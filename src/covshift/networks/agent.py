@@ -46,7 +46,7 @@ def make_agent_network(
     """The network of a run, its weights drawn from the run's seed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
-        torso = make_torso(state_shape)
+        torso = make_torso(state_shape, config.network.width)
         hidden = torso.head_hidden
         value_head = ValueHead(torso.num_features, hidden, num_actions, config.value.num_atoms)
         ratio_head = None

@@ -20,17 +20,17 @@ class NatureTorso(nn.Module):
 
     Args:
         shape: stack × height × width.
+        width: filters and hidden units, as a multiple of the usual.
     """
 
-    head_hidden = 512
-
-    def __init__(self, shape: tuple[int, ...]) -> None:
+    def __init__(self, shape: tuple[int, ...], width: float = 1.0) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(shape[0], 32, 8, stride=4)
-        self.conv2 = nn.Conv2d(32, 64, 4, stride=2)
-        self.conv3 = nn.Conv2d(64, 64, 3, stride=1)
+        first, second, third, self.head_hidden = scaled(width, 32, 64, 64, 512)
+        self.conv1 = nn.Conv2d(shape[0], first, 8, stride=4)
+        self.conv2 = nn.Conv2d(first, second, 4, stride=2)
+        self.conv3 = nn.Conv2d(second, third, 3, stride=1)
         sides = [((((side - 8) // 4 + 1) - 4) // 2 + 1) - 2 for side in shape[1:]]
-        self.num_features = 64 * sides[0] * sides[1]
+        self.num_features = third * sides[0] * sides[1]
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, frames: Tensor) -> Tensor:
@@ -50,18 +50,18 @@ class MinAtarTorso(nn.Module):
 
     Args:
         shape: height × width × channels.
+        width: filters and hidden units, as a multiple of the usual.
 
     Attributes:
         unfolds: convolve by a matrix product, which can be done for many agents at once; for one agent it is slower.
     """
 
-    head_hidden = 128
-
-    def __init__(self, shape: tuple[int, ...]) -> None:
+    def __init__(self, shape: tuple[int, ...], width: float = 1.0) -> None:
         super().__init__()
-        height, width, channels = shape
-        self.conv = nn.Conv2d(channels, 16, 3)
-        self.num_features = 16 * (height - 2) * (width - 2)
+        rows, columns, channels = shape
+        filters, self.head_hidden = scaled(width, 16, 128)
+        self.conv = nn.Conv2d(channels, filters, 3)
+        self.num_features = filters * (rows - 2) * (columns - 2)
         self.unfolds = False
 
     def forward(self, planes: Tensor) -> Tensor:
@@ -87,13 +87,12 @@ class VectorTorso(nn.Module):
 
     Args:
         shape: the vector's length.
+        width: hidden units, as a multiple of the usual.
     """
 
-    head_hidden = 128
-
-    def __init__(self, shape: tuple[int, ...]) -> None:
+    def __init__(self, shape: tuple[int, ...], width: float = 1.0) -> None:
         super().__init__()
-        self.num_features = 128
+        self.num_features, self.head_hidden = scaled(width, 128, 128)
         self.hidden = nn.Linear(shape[0], self.num_features)
 
     def forward(self, vectors: Tensor) -> Tensor:
@@ -104,18 +103,28 @@ class VectorTorso(nn.Module):
 Torso = NatureTorso | MinAtarTorso | VectorTorso
 
 
-def make_torso(state_shape: tuple[int, ...]) -> Torso:
-    """The torso for states of this shape.
+def scaled(width: float, *sizes: int) -> list[int]:
+    """Sizes of layers at a width, at least 1 each.
+
+    Example:
+        >>> scaled(0.25, 16, 128), scaled(1 / 16, 8)
+        ([4, 32], [1])
+    """
+    return [max(1, round(width * size)) for size in sizes]
+
+
+def make_torso(state_shape: tuple[int, ...], width: float = 1.0) -> Torso:
+    """The torso for states of this shape; `width` multiplies the number of units in every layer.
 
     Raises:
         InputError: no torso takes such states.
     """
     if len(state_shape) == 1:
-        return VectorTorso(state_shape)
+        return VectorTorso(state_shape, width)
     if len(state_shape) == 3 and min(state_shape[1:]) >= _SMALLEST_FRAME:
-        return NatureTorso(state_shape)
+        return NatureTorso(state_shape, width)
     if len(state_shape) == 3 and 3 <= min(state_shape[:2]) <= max(state_shape[:2]) <= 32:
-        return MinAtarTorso(state_shape)
+        return MinAtarTorso(state_shape, width)
     raise InputError(
         f"no network takes states of shape {state_shape}: vectors, stacks of frames of at least "
         f"{_SMALLEST_FRAME} pixels per side, and grids of at most 32 × 32 × planes are known"

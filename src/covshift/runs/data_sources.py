@@ -97,6 +97,7 @@ class StreamedData:
             data.data_seed,
             options=config.environment,
             shard_transitions=data.stream_shard,
+            shares=data.behavior_shares,
         )
         with closing(Collector(request, folder)) as collector:
             collector.prepare()
@@ -188,6 +189,7 @@ def dataset_request(config: TrainConfig) -> Request:
         data.behavior_policy,
         data.data_seed,
         options=config.environment,
+        shares=data.behavior_shares,
     )
 
 
@@ -197,7 +199,7 @@ def dataset_folder(config: TrainConfig, root: Path) -> Path:
     usual = Request(request.env, request.transitions, seed=request.seed)
     name = f"{request.env.replace('/', '-')}-{request.transitions}-seed{request.seed}"
     if request != usual:
-        text = json.dumps(dataclasses.asdict(request), sort_keys=True)
+        text = json.dumps(request.as_dict(), sort_keys=True)
         name += f"-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
     return root / name
 

@@ -128,11 +128,11 @@ class Comparison:
     def cost(self, scale: str) -> str:
         """The number of runs and updates, and roughly how long they take."""
         configs = self.configs(scale, self.seeds[scale]).values()
-        (updates,) = {config.optimization.num_updates for config in configs}
-        runs = len(configs)
-        hours = runs * updates / UPDATES_PER_SECOND[scale] / 2 / 3600
+        lengths = sorted(config.optimization.num_updates for config in configs)
+        hours = sum(lengths) / UPDATES_PER_SECOND[scale] / 2 / 3600
         time = f"{hours:,.1f} h" if hours >= 0.1 else f"{60 * hours:.0f} min"
-        return f"{runs} runs of {updates:,} updates, about {time} on two cores"
+        updates = " to ".join(f"{length:,}" for length in dict.fromkeys((lengths[0], lengths[-1])))
+        return f"{len(lengths)} runs of {updates} updates, about {time} on two cores"
 
     def run(self, out: Path, options: RunOptions, console: Console) -> Outcome:
         """Trains the missing runs and writes the figure into its folder under `out`; see `reproduction`."""

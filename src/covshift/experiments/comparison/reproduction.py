@@ -15,7 +15,13 @@ from rich.console import Console
 from covshift.config.presets import make_config
 from covshift.config.training import TrainConfig
 from covshift.experiments.comparison.design import DATASETS, Comparison
-from covshift.experiments.comparison.results import DataRecord, Results, RunRecord, dataset_of
+from covshift.experiments.comparison.results import (
+    DataKey,
+    DataRecord,
+    Results,
+    RunRecord,
+    dataset_of,
+)
 from covshift.experiments.comparison.running import collect_data, make_engine, train_all
 from covshift.experiments.experiment import Outcome, RunOptions
 from covshift.experiments.tables import write_csv
@@ -38,7 +44,7 @@ def reproduce(experiment: Comparison, out: Path, options: RunOptions, console: C
     if options.seeds is not None:
         seeds = check_count("seeds", options.seeds)
     configs = experiment.configs(options.scale, seeds)
-    data: dict[tuple[str, int], Path] = {}
+    data: dict[DataKey, Path] = {}
     for config in configs.values():
         if dataset_of(config) not in data:
             data[dataset_of(config)] = collect_data(config, out / "data", console)
@@ -65,13 +71,19 @@ def run_name(config: TrainConfig) -> str:
     """A readable name that differs for runs that differ: game, preset, settings that are not the preset's, scale, seed."""
     usual = make_config(config.env, config.preset, config.scale).leaves()
     changes = [
-        f"{name}-{value:g}" if isinstance(value, float) else f"{name}-{value}"
+        f"{name}-{_said(value)}"
         for name, value in config.leaves().items()
         if name != "seed" and value != usual[name]
     ]
     game = config.env.split("/")[-1].split("-")[0]
     parts = [game, config.preset, *changes, config.scale, f"seed{config.seed}"]
-    return "+".join(parts).replace("/", "-")
+    return "+".join(parts).replace("/", "-").replace(":", "-")
+
+
+def _said(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ",".join(map(_said, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _command(name: str, out: Path, options: RunOptions) -> str:
@@ -85,10 +97,7 @@ def _figure(results: Results, command: str) -> dict[str, Any]:
     configs = json.dumps(
         [dataclasses.asdict(run.config) for run in results.runs.values()], sort_keys=True
     )
-    hashes = {
-        f"data of {game}, data seed {data_seed}": sha256(data.path / CHECKSUMS)
-        for (game, data_seed), data in results.data.items()
-    }
+    hashes = {key.text: sha256(data.path / CHECKSUMS) for key, data in results.data.items()}
     analysis = experiment.analyze(results)
     return {
         "galleries": [],

@@ -30,17 +30,40 @@ SEED = 0
 """Seeds every bootstrap band and every sample of states."""
 
 
+class DataKey(NamedTuple):
+    """What tells the datasets of an experiment apart.
+
+    Attributes:
+        game: environment id.
+        seed: the data seed.
+        policies: behavior policies by name.
+        shares: the share of episodes of each; none if all are picked alike.
+    """
+
+    game: str
+    seed: int
+    policies: tuple[str, ...] = ("uniform",)
+    shares: tuple[float, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """A few words."""
+        mixture = "" if self == DataKey(self.game, self.seed) else f", {', '.join(self.policies)}"
+        shares = f" ({', '.join(f'{share:g}' for share in self.shares)})" if self.shares else ""
+        return f"data of {self.game}, data seed {self.seed}{mixture}{shares}"
+
+
 class DataRecord(NamedTuple):
     """What figures need to know about a dataset.
 
     Attributes:
         path: its folder.
-        random_score: mean score of the behavior policy's episodes.
+        behavior_score: mean score of the behavior policy's episodes.
         initial_share: share of its states that start an episode.
     """
 
     path: Path
-    random_score: float
+    behavior_score: float
     initial_share: float
 
     @classmethod
@@ -89,12 +112,12 @@ class RunRecord:
 @final
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The finished runs of a comparison by game, arm and seed, and the datasets by game and data seed."""
+    """The finished runs of a comparison by game, arm and seed, and its datasets."""
 
     experiment: Comparison
     scale: str
     runs: Mapping[tuple[str, str, int], RunRecord]
-    data: Mapping[tuple[str, int], DataRecord]
+    data: Mapping[DataKey, DataRecord]
 
     @property
     def games(self) -> tuple[str, ...]:
@@ -180,7 +203,8 @@ class Results:
 
     def score_panel(self, game: str, labels: Sequence[str] | None = None) -> dict[str, Any]:
         """The learning curves of a game, with the random policy's score as a horizontal line."""
-        scores = [data.random_score for (of, _), data in self.data.items() if of == game]
+        usual = {key: data for key, data in self.data.items() if key == DataKey(game, key.seed)}
+        scores = [data.behavior_score for data in usual.values()]
         line = {"label": "random policy", "y": float(np.mean(scores))}
         return self.panel(game, "score", "score", labels) | {"lines": [line]}
 
@@ -257,9 +281,10 @@ class Results:
         ]
 
 
-def dataset_of(config: TrainConfig) -> tuple[str, int]:
-    """The game and the data seed, which tell the datasets of an experiment apart."""
-    return config.env, config.data.data_seed
+def dataset_of(config: TrainConfig) -> DataKey:
+    """Which of the experiment's datasets a run learns from."""
+    data = config.data
+    return DataKey(config.env, data.data_seed, data.behavior_policy, data.behavior_shares)
 
 
 def open_store(path: Path) -> Store:

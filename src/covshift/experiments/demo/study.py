@@ -94,7 +94,7 @@ def run_demo(folder: Path, sizes: Sizes, options: RunOptions, console: Console) 
     episodes = configs[PLAIN, 0].evaluation.evaluation_episodes
     record = DataRecord.read(data)
     write_text(folder / "index.html", _page(folder, sizes, episodes, agents, store, record, sample))
-    _print(console, agents, record.random_score)
+    _print(console, agents, record.behavior_score)
     return Outcome(folder / "index.html")
 
 
@@ -135,10 +135,10 @@ def _agent(preset: str, folders: list[Path]) -> Agent:
     )
 
 
-def _print(console: Console, agents: dict[str, Agent], random_score: float) -> None:
+def _print(console: Console, agents: dict[str, Agent], behavior_score: float) -> None:
     """The result as a table and a sentence."""
     table = Table("agent", "mean score", "each seed", "mean c", "exact mean c", box=box.SIMPLE)
-    table.add_row("random play, the data", f"{random_score:.2f}", "", "", "")
+    table.add_row("random play, the data", f"{behavior_score:.2f}", "", "", "")
     for agent in agents.values():
         ratios = [
             "" if np.isnan(x) else f"{x:.2f}" for x in (agent.mean_ratio, agent.exact_mean_ratio)
@@ -166,14 +166,14 @@ def _page(
         "demo.html.j2",
         env=ENV,
         transitions=int(store.is_transition.sum()),
-        random_score=data.random_score,
+        behavior_score=data.behavior_score,
         arms=list(agents.values()),
         updates=sizes.updates,
         last=LAST,
         episodes=episodes,
         verdict=compare(agents[PLAIN], agents[CORRECTED]),
         curves=draw_curves(
-            {agent.title: agent.curves for agent in agents.values()}, data.random_score
+            {agent.title: agent.curves for agent in agents.values()}, data.behavior_score
         ),
         curves_text=(
             f"Each thin line is a seed, the thick line their mean ({sizes.seeds} {plural} each). Both agents see the same "
