@@ -18,8 +18,10 @@ from covshift.data.array_files import read_arrays
 from covshift.data.dataset import OTHER_COLUMNS, Episode
 from covshift.data.dataset_writer import write_dataset
 from covshift.data.format import MOST_ACTIONS, SHARD_TRANSITIONS
-from covshift.data.minari_export import KEPT, write_apart
+from covshift.data.manifest import Kept
+from covshift.data.minari_export import write_apart
 from covshift.errors import InputError
+from covshift.schema import parse_json
 
 _NAMESPACE = "namespace_metadata.json"
 """Minari's own file in each folder of datasets."""
@@ -87,11 +89,11 @@ def import_minari(
         raise InputError(
             f"'{name}' has the actions {dataset.action_space}, but Discrete(n) is needed"
         )
-    kept = _kept_manifest(dataset)
+    kept = _kept_manifest(dataset, name)
     return write_dataset(
         out,
         _minari_episodes(dataset, OTHER_COLUMNS if kept else ()),
-        request=kept["request"] if kept else {"source": name},
+        request=dict(kept["request"]) if kept else {"source": name},
         num_actions=int(dataset.action_space.n),
         stack=kept["observation"]["stack"] if kept else 1,
         policy=policy,
@@ -175,8 +177,10 @@ def _npz_episodes(arrays: dict[str, NDArray[Any]], ended: NDArray[np.bool_]) -> 
 
 
 def _minari_episodes(dataset: Any, other: tuple[str, ...]) -> Iterator[Episode]:
-    for episode in dataset.iterate_episodes():
+    for number, episode in enumerate(dataset.iterate_episodes()):
         infos = episode.infos or {}
+        if missing := set(other) - set(infos):
+            raise InputError(f"episode {number} lacks the infos {', '.join(sorted(missing))}")
         mu = infos.get("mu")
         yield Episode(
             np.asarray(episode.observations),
@@ -188,13 +192,14 @@ def _minari_episodes(dataset: Any, other: tuple[str, ...]) -> Iterator[Episode]:
         )
 
 
-def _kept_manifest(dataset: Any) -> dict[str, Any] | None:
-    """What `export_minari` wrote into the description; None for other datasets."""
+def _kept_manifest(dataset: Any, name: str) -> Kept | None:
+    """What `export_minari` wrote into the description; None for other datasets, which may say anything there."""
+    text = dataset.storage.metadata.get("description")
     try:
-        kept = json.loads(dataset.storage.metadata.get("description") or "")
-    except (TypeError, ValueError):
+        is_ours = set(json.loads(text or "")) == set(Kept.__annotations__)
+    except (TypeError, ValueError, RecursionError):
         return None
-    return kept if isinstance(kept, dict) and set(kept) == set(KEPT) else None
+    return parse_json(text, Kept, f"the description of '{name}'") if is_ours else None
 
 
 def _open_minari(name: str) -> Any:

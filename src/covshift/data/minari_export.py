@@ -17,10 +17,8 @@ import numpy as np
 from gymnasium import spaces
 
 from covshift.data.dataset import Dataset, open_dataset
+from covshift.data.manifest import Kept
 from covshift.errors import InputError
-
-KEPT = ("num_actions", "observation", "request")
-"""Entries of the manifest that the description keeps."""
 
 _REFUSED = 2
 """Status of the process if the message is a finished sentence."""
@@ -93,7 +91,7 @@ def _write(dataset: Dataset, name: str) -> None:
             data_format="hdf5",
             jpeg_encoding=False,
             algorithm_name="covshift",
-            description=json.dumps({key: dataset.manifest[key] for key in KEPT}),
+            description=json.dumps({key: dataset.manifest[key] for key in Kept.__annotations__}),
         )
 
 
