@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -296,14 +297,15 @@ def imported(process: subprocess.Popen[str], part: str) -> bool:
 def test_a_signal_during_the_start_ends_the_command(
     number: signal.Signals, library: str, walk: Path, tmp_path: Path
 ) -> None:
-    given = ["train", ENV, "--data", walk, "--scale", "smoke", "--out", tmp_path / "run"]
-    with start(*given) as process:
+    given = ["train", ENV, "--data", walk, "--scale", "smoke", "--num-updates", "100000"]
+    with start(*given, "--out", tmp_path / "run") as process:
         wait_until(lambda: imported(process, library))
         process.send_signal(number)
-        text, _ = process.communicate(timeout=120)
+        text, _ = process.communicate(timeout=240)
     assert process.returncode == 130, text
     assert "Traceback" not in text
-    assert "interrupted" in text
+    # On a loaded machine the command may have begun to train by then.
+    assert re.search("interrupted|saved at update", text)
 
 
 COLLECT = ["collect", ENV, "--transitions", "10"]
