@@ -227,6 +227,19 @@ def test_an_export_that_fails_leaves_nothing_behind(walk: Path, tmp_path: Path) 
     assert (root / "mine" / "walk-v0").is_dir()
 
 
+def test_a_killed_export_ends_with_all_of_its_processes(walk: Path, tmp_path: Path) -> None:
+    pytest.importorskip("minari")
+    given = ["data", "export", walk, "--name", "walk-v0"]
+    with start(*given, env={"MINARI_DATASETS_PATH": str(tmp_path)}) as process:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        wait_until(lambda: process.poll() is not None or bool(children.read_text()))
+        (child,) = children.read_text().split()
+        process.kill()
+    # It was still importing its libraries, and would otherwise write the dataset.
+    wait_until(lambda: not Path(f"/proc/{child}").exists())
+    assert not [*tmp_path.glob("walk-v0/data/*")]
+
+
 def test_a_failed_export_keeps_its_neighbors(
     walk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,7 +252,10 @@ def test_a_failed_export_keeps_its_neighbors(
 
 
 def run_limited(
-    *arguments: Any, env: dict[str, str] | None = None, file_size: int | None = None
+    *arguments: Any,
+    env: dict[str, str] | None = None,
+    file_size: int | None = None,
+    memory: int | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Runs a command; where files cannot grow beyond a size, writing fails as on a full disk.
 
@@ -249,6 +265,8 @@ def run_limited(
     def limit() -> None:
         if file_size is not None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (file_size, file_size))
+        if memory is not None:
+            resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
         if os.geteuid() == 0:
             for capability in (1, 2):  # CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH.
                 LIBC.prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP
@@ -263,7 +281,7 @@ def run_limited(
     )
 
 
-def start(*arguments: Any) -> subprocess.Popen[str]:
+def start(*arguments: Any, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "covshift", *map(str, arguments)]
     # A shell may have left SIGINT ignored, and Python then leaves it so.
     return subprocess.Popen(
@@ -271,6 +289,7 @@ def start(*arguments: Any) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        env=os.environ | (env or {}),
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
 
@@ -339,6 +358,16 @@ def test_an_estimate_is_written_whole_or_not_at_all(
     done = run_limited(*filled(command, walk, tmp_path / "a" / "b"), file_size=10_000)
     assert (done.returncode, [*tmp_path.iterdir()]) == (1, [])
     assert done.stderr.endswith("covshift: File too large\n")
+
+
+def test_libraries_that_do_not_fit_into_memory(walk: Path, tmp_path: Path) -> None:
+    # NumPy fits, torch does not.
+    given = filled(TRAIN, walk, tmp_path / "run")
+    done = run_limited(*given, env={"OPENBLAS_NUM_THREADS": "1"}, memory=400 * 2**20)
+    assert done.returncode == 1
+    assert done.stderr.startswith("covshift: not enough memory: ")
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "run").exists()
 
 
 def test_checkpoints_on_a_full_disk(walk: Path, tmp_path: Path) -> None:
