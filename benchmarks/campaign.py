@@ -4,19 +4,25 @@ Usage:
 
     python benchmarks/campaign.py --kills 200 --flips 2000
 
-A kill is `kill -9` of a command at a random moment. The command is run again, and killed again, a few times, until it is
-let run to its end. Lost: it does not reach its end. Differing: its files have other bytes than those of a command that was
-never killed. Left: a process that it had started still runs 30 seconds after the kill.
+A kill is `kill -9` of a command at a random moment: one in four at any time, the others after the command has begun to
+write. What is there is then read. Undetected: a reader takes it for finished, but its bytes are not those of a command that
+was never killed. The command is run again, and killed again, a few times, until it is let run to its end. Lost: it
+does not reach its end. Differing: its files have other bytes than those of a command that was never killed. Left: a process
+that it had started still runs two minutes after the kill.
 A flip changes one bit of one file, and the file's reader reads it. Undetected: it gives something else than before, and
 does not refuse. What changes nothing, such as a time stamp in a zip file, is counted as harmless.
-Everything follows from the seed except the moments at which the kernel acts. The table is in Markdown.
+Everything follows from the seed except the moments at which the kernel acts. The tables are in Markdown; Ctrl-C ends the
+kills and prints the table so far.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import itertools
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -31,16 +37,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from covshift.data.store import Store
+from covshift.data.verification import verify
 from covshift.errors import InputError
 from covshift.estimation.ratio import RatioEstimate
 from covshift.records import RunFolder
 from covshift.runs.checkpoints import read_checkpoint
 
 KILLS_PER_ROUND = 5
-PATIENCE = 30.0
+PATIENCE = 120.0
 COVSHIFT = [sys.executable, "-m", "covshift"]
 TRAIN = [*COVSHIFT, "train", "MinAtar/Breakout-v1", "--scale", "smoke", "--threads", "1"]
-SHORT = ["--num-updates", "300", "--evaluate-every", "50", "--evaluation-episodes", "1"]
+SHORT = ["--num-updates", "60", "--evaluate-every", "20", "--evaluation-episodes", "1"]
 SHORT += ["--ratio-episodes", "1", "--calibration-episodes", "0"]
 SWEEP = """
 import sys
@@ -50,12 +57,12 @@ from covshift.config.training import RuntimeOptions
 from covshift.runs.sweeps import Job, Sweep
 
 def config(seed):
-    return make_config("MinAtar/Breakout-v1", "c51", "smoke", seed=seed, num_updates=200, evaluate_every=50,
+    return make_config("MinAtar/Breakout-v1", "c51", "smoke", seed=seed, num_updates=60, evaluate_every=20,
                        evaluation_episodes=1)
 
 jobs = [Job(Path(sys.argv[1]) / f"seed{seed}", config(seed), sys.argv[2]) for seed in range(2)]
 sweep = Sweep(jobs)
-sweep.run(2, RuntimeOptions(device="cpu", threads=1), lambda _: None)
+sweep.run(1, RuntimeOptions(device="cpu", threads=1), lambda _: None, stack=2)
 sys.exit(len(sweep.failed))
 """
 
@@ -66,10 +73,21 @@ class Task(NamedTuple):
     Attributes:
         command: makes the command that writes into a folder.
         kept: the files, as patterns, whose bytes must not depend on kills.
+        is_finished: whether the readers of such a folder take it for finished.
+        refusal: what the command says if it had ended before it was killed; empty if it then ends well.
     """
 
     command: Callable[[Path], list[str]]
     kept: tuple[str, ...]
+    is_finished: Callable[[Path], bool]
+    refusal: str = ""
+
+
+class Times(NamedTuple):
+    """Seconds until a command begins to write, and until it ends."""
+
+    begin: float
+    end: float
 
 
 class Reader(NamedTuple):
@@ -82,23 +100,73 @@ class Reader(NamedTuple):
 
 def tasks(data: Path, arrays: Path) -> dict[str, Task]:
     """The commands; `data` is a dataset, `arrays` an .npz file."""
-    run = ("metrics.csv", "config.json", "status.json", "checkpoints/*/*")
-    collect = [*COVSHIFT, "collect", "MinAtar/Breakout-v1", "--transitions", "30000"]
+    plain = ("metrics.csv", "config.json", "status.json", "provenance.json")
+    run = (*plain, "*.partial", "checkpoints/*/*")
+    collect = [*COVSHIFT, "collect", "MinAtar/Breakout-v1", "--transitions", "12000"]
     sweep = tuple(f"*/{pattern}" for pattern in run)
     train = [*TRAIN, *SHORT]
     ratio = [*COVSHIFT, "estimate", "ratio", str(data), "--policy", "uniform", "--features"]
     return {
-        "collect": Task(lambda out: [*collect, "--workers", "2", "--out", str(out)], ("*",)),
-        "train": Task(lambda out: [*train, "--data", str(data), "--out", str(out)], run),
-        "stream": Task(lambda out: [*train, "--data", "stream", "--out", str(out)], run),
-        "import": Task(
-            lambda out: [*COVSHIFT, "data", "import", str(arrays), "--out", str(out)], ("*",)
+        "collect": Task(
+            lambda out: [*collect, "--workers", "2", "--out", str(out)], ("*",), is_dataset
         ),
-        "sweep": Task(lambda out: [sys.executable, "-c", SWEEP, str(out), str(data)], sweep),
+        "train": Task(
+            lambda out: [*train, "--data", str(data), "--out", str(out)],
+            run,
+            is_finished_run,
+            "is finished after",
+        ),
+        "stream": Task(
+            lambda out: [*train, "--data", "stream", "--out", str(out)],
+            run,
+            is_finished_run,
+            "is finished after",
+        ),
+        "import": Task(
+            lambda out: [*COVSHIFT, "data", "import", str(arrays), "--out", str(out)],
+            ("*",),
+            is_dataset,
+            "exists already",
+        ),
+        "sweep": Task(
+            lambda out: [sys.executable, "-c", SWEEP, str(out), str(data)], sweep, is_finished_sweep
+        ),
         "estimate": Task(
-            lambda out: [*ratio, "fourier:200", "--out", str(out)], ("estimate.*", "checksums.*")
+            lambda out: [*ratio, "fourier:100", "--out", str(out)], ("*",), is_estimate
         ),
     }
+
+
+def is_dataset(folder: Path) -> bool:
+    try:
+        Store.open(folder)
+        return bool(list(verify(folder)))
+    except InputError:
+        return False
+
+
+def is_finished_run(folder: Path) -> bool:
+    """Whether a run says that it is finished, and its metrics and checkpoint can be read."""
+    run = RunFolder(folder)
+    try:
+        if run.status()["status"] != "finished":
+            return False
+        run.config(), run.provenance(), run.metrics(), read_checkpoint(run.checkpoints)
+    except InputError:
+        return False
+    return True
+
+
+def is_finished_sweep(folder: Path) -> bool:
+    return all(is_finished_run(folder / f"seed{seed}") for seed in range(2))
+
+
+def is_estimate(folder: Path) -> bool:
+    try:
+        RatioEstimate.load(folder)
+    except InputError:
+        return False
+    return True
 
 
 def main() -> None:
@@ -125,85 +193,127 @@ def main() -> None:
         )
         write_arrays(arrays)
         every = tasks(data, arrays)
-        seconds = {name: run_whole(task, place / f"{name}-whole") for name, task in every.items()}
+        times = {name: run_whole(task, place / f"{name}-whole") for name, task in every.items()}
         print("| files | flips | refused | harmless | undetected |\n|---|---|---|---|---|")
         for kind, count in flip_all(readers(place, data), place, given.flips, rng).items():
             numbers = (count[key] for key in ("flips", "refused", "harmless", "undetected"))
             print(f"| {kind} | {' | '.join(map(str, numbers))} |", flush=True)
-        table = kill_all(every, seconds, place, given.kills, given.minutes, rng)
-        print("\n| command | kills | lost | differing | processes left |\n|---|---|---|---|---|")
-        for task, count in table.items():
-            numbers = (count[key] for key in ("kills", "lost", "differing", "left"))
-            print(f"| {task} | {' | '.join(map(str, numbers))} |", flush=True)
+        counts: dict[str, Counter[str]] = {name: Counter() for name in every}
+        before, cpu = time.monotonic(), cpu_seconds()
+        try:
+            kill_all(every, times, place, given.kills, given.minutes, rng, counts)
+        except KeyboardInterrupt:
+            print("interrupted", file=sys.stderr)
+        print("\n| command | kills | lost | differing | undetected | processes left |")
+        print("|---|---|---|---|---|---|")
+        for task, count in counts.items():
+            numbers = (count[key] for key in ("kills", "lost", "differing", "undetected", "left"))
+            print(f"| {task} | {' | '.join(map(str, numbers))} |")
+        kills = max(sum(count["kills"] for count in counts.values()), 1)
+        print(
+            f"\nA kill took {(time.monotonic() - before) / kills:.1f} s, and {(cpu_seconds() - cpu) / kills:.1f} s of "
+            "CPU, with its share of the run that is let end."
+        )
 
 
-def run_whole(task: Task, out: Path) -> float:
-    """Runs a command to its end, and returns how long that took."""
-    before = time.monotonic()
-    finish(task.command(out))
-    return time.monotonic() - before
+def run_whole(task: Task, out: Path) -> Times:
+    """Runs a command to its end, and returns when it began to write and when it ended."""
+    started = time.monotonic()
+    with subprocess.Popen(
+        task.command(out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
+        while not state_of(out) and process.poll() is None:
+            time.sleep(0.01)
+        begin = time.monotonic() - started
+        if process.wait():
+            raise RuntimeError(f"{task.command(out)} failed")
+    return Times(begin, time.monotonic() - started)
 
 
 def kill_all(
     every: dict[str, Task],
-    seconds: dict[str, float],
+    times: dict[str, Times],
     place: Path,
     kills: int,
     minutes: float,
     rng: np.random.Generator,
-) -> dict[str, Counter[str]]:
-    """Kills the commands in turn, and compares each with one that was not killed."""
+    counts: dict[str, Counter[str]],
+) -> None:
+    """Kills the commands in turn, and compares each with one that was not killed; adds to `counts`."""
     whole = {name: content(place / f"{name}-whole", task.kept) for name, task in every.items()}
-    counts: dict[str, Counter[str]] = {name: Counter() for name in every}
-    end, number = time.monotonic() + 60 * minutes, 0
-    while sum(count["kills"] for count in counts.values()) < kills and time.monotonic() < end:
-        name = list(every)[number % len(every)]
+    end, done = time.monotonic() + 60 * minutes, 0
+    per_round = min(KILLS_PER_ROUND, -(-kills // len(every)))
+    for name in itertools.cycle(every):
+        if done >= kills or time.monotonic() > end:
+            return
         task, count, out = every[name], counts[name], place / f"{name}-killed"
-        for left in (out, out.with_name(f"{out.name}-stream")):
+        for left in place.glob(f"*{out.name}*"):
             shutil.rmtree(left, ignore_errors=True)
-        for _ in range(KILLS_PER_ROUND):
-            done = sum(each["kills"] for each in counts.values())
-            if done >= kills or time.monotonic() > end:
+        for _ in range(min(per_round, kills - done)):
+            if not kill_once(task.command(out), out, times[name], rng, count):
                 break
-            before = time.monotonic()
-            if not kill_once(task.command(out), rng.uniform(0, seconds[name]), count):
-                seconds[name] = time.monotonic() - before  # The machine has become faster.
-                break
+            done += 1
+            if task.is_finished(out) and content(out, task.kept) != whole[name]:
+                count["undetected"] += 1
+                print(f"{name}: readers accept what a kill left", file=sys.stderr)
         result = subprocess.run(task.command(out), capture_output=True, text=True)
-        is_over = "is finished after" in result.stderr  # It had ended before it was killed.
-        if result.returncode and not is_over and "exists already" not in result.stderr:
+        same = content(out, task.kept) == whole[name] and task.is_finished(out)
+        # A command that had ended before it was killed may refuse to begin again.
+        is_over = same and bool(task.refusal) and task.refusal in result.stderr
+        if result.returncode and not is_over:
             count["lost"] += 1
             print(f"{name} lost: {result.stderr[-500:]}", file=sys.stderr)
-        elif content(out, task.kept) != whole[name]:
+        elif not same:
             count["differing"] += 1
             print(f"{name} differs", file=sys.stderr)
-        number += 1
         print(f"{done} kills", file=sys.stderr, flush=True)
-    return counts
 
 
-def kill_once(command: list[str], pause: float, count: Counter[str]) -> bool:
-    """Starts a command and kills it after a pause; returns whether it was still running then."""
+def kill_once(
+    command: list[str], out: Path, times: Times, rng: np.random.Generator, count: Counter[str]
+) -> bool:
+    """Starts a command and kills it at a random moment; returns whether it was still running then."""
+    before = state_of(out)
+    after_writing = rng.random() > 0.25
+    pause = rng.uniform(0, times.end - times.begin if after_writing else times.end)
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
             command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, start_new_session=True
         )
-        before = descendants(process.pid)
         try:
+            while after_writing and process.poll() is None and state_of(out) == before:
+                time.sleep(0.01)
             process.wait(pause)
             return False
         except subprocess.TimeoutExpired:
-            before |= descendants(process.pid)
+            started = descendants(process.pid)
+        finally:
             process.kill()
             process.wait()
     count["kills"] += 1
     deadline = time.monotonic() + PATIENCE
-    while any(map(is_running, before)) and time.monotonic() < deadline:
+    while any(map(is_running, started)) and time.monotonic() < deadline:
         time.sleep(0.05)
-    for pid in filter(is_running, before):
+    for pid in filter(is_running, started):
         count["left"] += 1
         os.kill(pid, signal.SIGKILL)
     return True
+
+
+def state_of(out: Path) -> set[tuple[str, int]]:
+    """What a command has written so far: its folder, and those beside it that it fills first."""
+    found = set()
+    for top in out.parent.glob(f"*{out.name}*"):
+        for path in (top, *top.rglob("*")):
+            with contextlib.suppress(OSError):  # It was removed in between.
+                found.add((str(path), path.stat().st_mtime_ns))
+    return found
+
+
+def cpu_seconds() -> float:
+    """CPU time of the commands so far, without processes that outlived the one that had started them."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def descendants(pid: int) -> set[int]:
@@ -242,7 +352,7 @@ def content(folder: Path, patterns: tuple[str, ...]) -> dict[str, bytes]:
 
 def write_arrays(path: Path) -> None:
     """Episodes of 100 steps with random frames, which take a while to import."""
-    rng, size = np.random.default_rng(0), 101 * 100
+    rng, size = np.random.default_rng(0), 101 * 50
     last = np.arange(size) % 101 == 100
     np.savez(
         path,

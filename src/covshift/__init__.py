@@ -14,10 +14,15 @@ Packages:
 All of them are imported when they are first used, so that `import covshift` is fast.
 """
 
+from __future__ import annotations
+
 import importlib
-from typing import Any
 
 from covshift.version import __version__
+
+TYPE_CHECKING = False  # Importing typing would take longer than the rest.
+if TYPE_CHECKING:
+    from typing import Any
 
 _MODULES = {
     "PrioritizedSampler": "covshift.data.samplers",

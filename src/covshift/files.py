@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import hashlib
@@ -51,33 +52,51 @@ def whole_file(path: Path, *, durable: bool = False) -> Iterator[Path]:
 
 
 @contextmanager
-def whole_folder(path: Path) -> Iterator[Path]:
+def whole_folder(path: Path, *, existing: bool = False) -> Iterator[Path]:
     """A new folder to fill; it becomes `path` if the block succeeds and is removed if it fails.
 
     Each writer fills a folder of its own. What a killed process left behind is removed.
 
     Args:
         path: the folder to make; it may exist if it is empty.
+        existing: allow a folder that holds something. The new files are then moved into it one by one; each
+            replaces the file of its name, and others stay.
 
     Raises:
-        InputError: the folder holds something, or another process is writing it.
+        InputError: the folder holds something, it is a file, or another process is writing it.
+        KeyboardInterrupt: with a message that nothing was written, if it came before the block had ended.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with locked(path.parent):
-        for left in _partial_folders(path):
+    if path.exists() and not path.is_dir():
+        raise InputError(f"{path} is a file; name a folder")
+    # A folder of the user's may lie in one that the user cannot write to.
+    home = path if existing and path.is_dir() else path.parent
+    missing = [folder for folder in (home, *home.parents) if not folder.exists()]
+    home.mkdir(parents=True, exist_ok=True)
+    with locked(home):
+        for left in _partial_folders(home, path.name):
             if is_locked(left):
                 raise InputError(f"another process is writing {path}; wait for it, or end it")
             shutil.rmtree(left)
-        partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}{PARTIAL}")
+        partial = home / f".{path.name}.{secrets.token_hex(4)}{PARTIAL}"
         partial.mkdir()
         handle = os.open(partial, os.O_RDONLY)
         fcntl.flock(handle, fcntl.LOCK_EX)
     try:
-        yield partial
-        _move(partial, path)
+        try:
+            yield partial
+        except KeyboardInterrupt as stop:
+            raise KeyboardInterrupt(f"interrupted; nothing was written to {path}") from stop
+        if home == path:
+            for file in partial.iterdir():
+                file.replace(path / file.name)
+        else:
+            _move(partial, path)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
         os.close(handle)
+        for folder in missing:
+            with contextlib.suppress(OSError):  # It is in use if the block succeeded.
+                folder.rmdir()
 
 
 def _move(partial: Path, path: Path) -> None:
@@ -89,9 +108,9 @@ def _move(partial: Path, path: Path) -> None:
         raise InputError(f"{path} exists already and is not empty; name another folder") from error
 
 
-def _partial_folders(path: Path) -> list[Path]:
-    pattern = re.compile(rf"\.{re.escape(path.name)}(\.[0-9a-f]{{8}})?{re.escape(PARTIAL)}")
-    return [entry for entry in path.parent.iterdir() if pattern.fullmatch(entry.name)]
+def _partial_folders(home: Path, name: str) -> list[Path]:
+    pattern = re.compile(rf"\.{re.escape(name)}(\.[0-9a-f]{{8}})?{re.escape(PARTIAL)}")
+    return [entry for entry in home.iterdir() if pattern.fullmatch(entry.name)]
 
 
 @contextmanager

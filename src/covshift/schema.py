@@ -25,34 +25,52 @@ _SETTINGS: Any = {"strict": True, "extra": "forbid"}
 
 
 def read_json(path: Path, kind: type[T], *, finite: bool = True, largest: int = _LARGEST) -> T:
-    """The content of a JSON file as a value of a type.
-
-    Args:
-        path: the file.
-        kind: a dataclass, a TypedDict, or a list or dict of these.
-        finite: refuse numbers that are not finite.
-        largest: refuse whole numbers beyond this.
+    """The content of a JSON file as a value of a type; see `parse_json`.
 
     Raises:
-        InputError: the file is not an ordinary file, cannot be read, is not JSON, is nested more than 200 levels deep, or does not fit the type.
-            The message names the file and the key.
+        InputError: the file is not an ordinary file, cannot be read, or does not fit the type.
     """
-    # Pydantic takes a tenth of a second to import, which commands that read no JSON should not pay.
-    from pydantic import ValidationError
-
     try:
         # A named pipe would be waited for.
         if path.exists() and not path.is_file():
             raise InputError(f"{path} cannot be read: it is not an ordinary file")
         text = path.read_bytes()
-        value: T | None = _validator(cast(Any, kind), finite).validate_json(text)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from error
+    return parse_json(text, kind, str(path), finite=finite, largest=largest)
+
+
+def parse_json(
+    text: str | bytes,
+    kind: type[T],
+    source: str,
+    *,
+    finite: bool = True,
+    largest: int = _LARGEST,
+) -> T:
+    """JSON as a value of a type.
+
+    Args:
+        text: the JSON.
+        kind: a dataclass, a TypedDict, or a list or dict of these.
+        source: the file, or whatever the text comes from, for messages.
+        finite: refuse numbers that are not finite.
+        largest: refuse whole numbers beyond this.
+
+    Raises:
+        InputError: the text is not JSON, is nested more than 200 levels deep, or does not fit the type. The message
+            names the source and the key.
+    """
+    # Pydantic takes a tenth of a second to import, which commands that read no JSON should not pay.
+    from pydantic import ValidationError
+
+    try:
+        value: T | None = _validator(cast(Any, kind), finite).validate_json(text)
     except ValidationError as wrong:
-        raise InputError(f"{path}: {_sentence(wrong.errors()[0], kind)}") from None
+        raise InputError(f"{source}: {_sentence(wrong.errors()[0], kind)}") from None
     if value is None:
-        raise InputError(f"{path}: the file must hold an object, but it is null")
-    json.loads(text, parse_int=lambda digits: _check_size(digits, path, largest))
+        raise InputError(f"{source}: the file must hold an object, but it is null")
+    json.loads(text, parse_int=lambda digits: _check_size(digits, source, largest))
     return value
 
 
@@ -64,10 +82,10 @@ def _validator(kind: Any, finite: bool) -> TypeAdapter[Any]:
     return TypeAdapter(kind | None, config=_SETTINGS | {"allow_inf_nan": not finite})
 
 
-def _check_size(digits: str, path: Path, largest: int) -> int:
+def _check_size(digits: str, source: str, largest: int) -> int:
     number = int(digits)
     if abs(number) > largest:
-        raise InputError(f"{path}: {digits[:20]}… is too large a number")
+        raise InputError(f"{source}: {digits[:20]}… is too large a number")
     return number
 
 

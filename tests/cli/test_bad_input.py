@@ -1,7 +1,9 @@
 """Commands that once ended in tracebacks, or took what later commands refused."""
 
+import ctypes
 import os
-import shutil
+import re
+import resource
 import signal
 import subprocess
 import sys
@@ -19,11 +21,14 @@ from covshift.config.presets import make_config
 from covshift.config.training import RuntimeOptions
 from covshift.data.array_files import read_arrays
 from covshift.data.collection import Request, collect
+from covshift.data.import_export import export_minari
 from covshift.errors import InputError
+from covshift.estimation import RatioEstimate
 from covshift.records import RunFolder
 from covshift.runs.launch import create_run, resume_run, start_or_resume
 
 ENV = "covshift/RandomWalk-v0"
+LIBC = ctypes.CDLL(None)
 
 
 @pytest.fixture(scope="module")
@@ -205,19 +210,78 @@ def test_exports_stay_in_their_root(
         )
     assert [path.name for path in tmp_path.rglob("*") if path.name != "root"] == []
 
-    def fail(*_: Any) -> Any:
-        raise ValueError("it is full")
 
-    monkeypatch.setattr("covshift.data.import_export._buffers", fail)
-    assert "it is full" in refused(capsys, "data", "export", walk, "--name", "mine/walk-v0")
-    monkeypatch.undo()
+def test_an_export_that_fails_leaves_nothing_behind(walk: Path, tmp_path: Path) -> None:
+    pytest.importorskip("minari")
+    root = tmp_path / "root"
+    given = ["data", "export", walk, "--name", "mine/walk-v0"]
+    # HDF5 crashes when it cannot write.
+    done = run_limited(*given, env={"MINARI_DATASETS_PATH": str(root)}, file_size=40_000)
+    assert done.returncode == 2
+    assert (
+        done.stderr == "covshift: Minari cannot write the dataset 'mine/walk-v0': File too large\n"
+    )
+    assert not [*root.iterdir()]
+    done = run_limited(*given, env={"MINARI_DATASETS_PATH": str(root)})
+    assert done.returncode == 0, done.stderr
+    assert (root / "mine" / "walk-v0").is_dir()
+
+
+def test_a_killed_export_ends_with_all_of_its_processes(walk: Path, tmp_path: Path) -> None:
+    pytest.importorskip("minari")
+    given = ["data", "export", walk, "--name", "walk-v0"]
+    with start(*given, env={"MINARI_DATASETS_PATH": str(tmp_path)}) as process:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        wait_until(lambda: process.poll() is not None or bool(children.read_text()))
+        (child,) = children.read_text().split()
+        process.kill()
+    # It was still importing its libraries, and would otherwise write the dataset.
+    wait_until(lambda: not Path(f"/proc/{child}").exists())
+    assert not [*tmp_path.glob("walk-v0/data/*")]
+
+
+def test_a_failed_export_keeps_its_neighbors(
+    walk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("minari")
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "root"))
-    assert not (tmp_path / "root" / "mine").exists()
-    main(["data", "export", str(walk), "--name", "mine/walk-v0"])
-    assert (tmp_path / "root" / "mine" / "walk-v0").is_dir()
+    (tmp_path / "root" / "mine" / "other-v0").mkdir(parents=True)
+    with pytest.raises(InputError, match=r"nowhere is not a covshift dataset"):
+        export_minari(tmp_path / "nowhere", "mine/walk-v0")
+    assert [path.name for path in (tmp_path / "root" / "mine").iterdir()] == ["other-v0"]
 
 
-def start(*arguments: Any) -> subprocess.Popen[str]:
+def run_limited(
+    *arguments: Any,
+    env: dict[str, str] | None = None,
+    file_size: int | None = None,
+    memory: int | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Runs a command; where files cannot grow beyond a size, writing fails as on a full disk.
+
+    Permissions hold for root too.
+    """
+
+    def limit() -> None:
+        if file_size is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (file_size, file_size))
+        if memory is not None:
+            resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+        if os.geteuid() == 0:
+            for capability in (1, 2):  # CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH.
+                LIBC.prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP
+
+    return subprocess.run(
+        [sys.executable, "-m", "covshift", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | (env or {}),
+        preexec_fn=limit,
+    )
+
+
+def start(*arguments: Any, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "covshift", *map(str, arguments)]
     # A shell may have left SIGINT ignored, and Python then leaves it so.
     return subprocess.Popen(
@@ -225,6 +289,7 @@ def start(*arguments: Any) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        env=os.environ | (env or {}),
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
 
@@ -251,25 +316,112 @@ def imported(process: subprocess.Popen[str], part: str) -> bool:
 def test_a_signal_during_the_start_ends_the_command(
     number: signal.Signals, library: str, walk: Path, tmp_path: Path
 ) -> None:
-    given = ["train", ENV, "--data", walk, "--scale", "smoke", "--out", tmp_path / "run"]
-    with start(*given) as process:
+    given = ["train", ENV, "--data", walk, "--scale", "smoke", "--num-updates", "100000"]
+    with start(*given, "--out", tmp_path / "run") as process:
         wait_until(lambda: imported(process, library))
         process.send_signal(number)
-        text, _ = process.communicate(timeout=120)
+        text, _ = process.communicate(timeout=240)
     assert process.returncode == 130, text
     assert "Traceback" not in text
-    assert "interrupted" in text
+    # On a loaded machine the command may have begun to train by then.
+    assert re.search("interrupted|saved at update", text)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_read_only_folder(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    assert "Permission denied" in refused(
-        capsys, "collect", ENV, "--transitions", "10", "--out", tmp_path / "out"
-    )
+COLLECT = ["collect", ENV, "--transitions", "10"]
+RATIO = ["estimate", "ratio", "{walk}", "--policy", "uniform"]
+VALUE = ["estimate", "value", "{walk}", "--policy", "uniform", "--estimators", "mis"]
+VALUE += ["--replicates", "2"]
+TRAIN = ["train", ENV, "--data", "{walk}", "--scale", "smoke", "--threads", "1"]
 
 
-def test_estimates_say_that_nothing_was_written(
+def filled(command: list[str], walk: Path, out: Path) -> list[str]:
+    return [word.format(walk=walk) for word in command] + ["--out", str(out)]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="drops Linux's capabilities")
+@pytest.mark.parametrize("command", [COLLECT, RATIO, VALUE, TRAIN])
+def test_a_read_only_folder(command: list[str], walk: Path, tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    place.mkdir(0o500)
+    done = run_limited(*filled(command, walk, place / "out"))
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1].startswith(f"covshift: {place}")
+    assert done.stderr.endswith("Permission denied\n")
+
+
+@pytest.mark.parametrize("command", [RATIO, VALUE])
+def test_an_estimate_is_written_whole_or_not_at_all(
+    command: list[str], walk: Path, tmp_path: Path
+) -> None:
+    # The pictures come last and are the largest.
+    done = run_limited(*filled(command, walk, tmp_path / "a" / "b"), file_size=10_000)
+    assert (done.returncode, [*tmp_path.iterdir()]) == (1, [])
+    assert done.stderr.endswith("covshift: File too large\n")
+
+
+def test_libraries_that_do_not_fit_into_memory(walk: Path, tmp_path: Path) -> None:
+    # NumPy fits, torch does not.
+    given = filled(TRAIN, walk, tmp_path / "run")
+    done = run_limited(*given, env={"OPENBLAS_NUM_THREADS": "1"}, memory=400 * 2**20)
+    assert done.returncode == 1
+    assert done.stderr.startswith("covshift: not enough memory: ")
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_checkpoints_on_a_full_disk(walk: Path, tmp_path: Path) -> None:
+    done = run_limited(*filled(TRAIN, walk, tmp_path / "run"), file_size=20_000)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "tensors.safetensors cannot be written" in done.stderr
+    assert not [*(tmp_path / "run" / "checkpoints").iterdir()]
+
+
+@pytest.mark.parametrize("existing", [False, True])
+def test_an_interrupted_estimate_writes_nothing_and_says_so(
+    existing: bool,
+    walk: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = tmp_path / "e"
+    if existing:
+        main(filled(RATIO, walk, out))
+        (out / "notes.txt").write_text("mine")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+    def interrupt(estimate: Any) -> Any:
+        raise KeyboardInterrupt
+
+    # The estimate itself has been saved by then.
+    monkeypatch.setattr("covshift.estimation.RatioEstimate.plot", interrupt)
+    with pytest.raises(SystemExit) as stop:
+        main([*filled(RATIO, walk, out), "--ratio-discount", "0.5"])
+    assert stop.value.code == 130
+    assert capsys.readouterr().err == f"covshift: interrupted; nothing was written to {out}\n"
+    after = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert after == before
+    assert existing or not out.exists()
+    monkeypatch.undo()
+    main([*filled(RATIO, walk, out), "--ratio-discount", "0.5"])
+    assert RatioEstimate.load(out).ratio_discount == 0.5
+    names = {path.name for path in out.iterdir()}
+    assert names - {"notes.txt"} == {*FILES}
+    assert ("notes.txt" in names) == existing
+
+
+FILES = ("checksums.sha256", "estimate.json", "estimate.npz", "ratio.png")
+
+
+@pytest.mark.parametrize(
+    ("command", "kept"),
+    [(COLLECT, True), ([*VALUE], False), (["theory"], False)],
+)
+def test_only_commands_that_continue_say_so(
+    command: list[str],
+    kept: bool,
     walk: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -278,10 +430,43 @@ def test_estimates_say_that_nothing_was_written(
     def interrupt(*_: Any, **__: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("covshift.estimation.compare_estimators", interrupt)
+    for place in (
+        "data.collection.Collector.prepare",
+        "estimation.compare_estimators",
+        "experiments.theory.claim.Claim.check",
+    ):
+        monkeypatch.setattr(f"covshift.{place}", interrupt)
     with pytest.raises(SystemExit):
-        main(["estimate", "value", str(walk), "--policy", "uniform", "--out", str(tmp_path / "e")])
+        main(filled(command, walk, tmp_path / "out"))
     text = capsys.readouterr().err
-    assert "nothing was written" in text
-    assert "kept" not in text
-    shutil.rmtree(tmp_path / "e", ignore_errors=True)
+    assert "interrupted" in text
+    assert ("the same command continues" in text) == kept
+
+
+@pytest.mark.parametrize("command", [["runs", "list", "."], ["--help"], ["--version"]])
+def test_a_closed_pipe_ends_a_command_in_silence(command: list[str], tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "covshift", *command],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        cwd=tmp_path,
+        check=False,
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, b"")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's /dev/full")
+def test_an_output_that_cannot_be_written_is_one_sentence() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "covshift", "--version"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr == "covshift: the output cannot be written: No space left on device\n"

@@ -107,7 +107,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
         assert process.poll() is None
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=60)
+    _, error = process.communicate(timeout=240)
     assert process.returncode == 130
     found = re.fullmatch(
         r"covshift: saved at update ([\d,]+); continue with: covshift resume (.*)\n", error

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,17 +12,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import zstandard
+from gymnasium import spaces
 
 from covshift.data import open_dataset
 from covshift.data.codec import FrameCodec
 from covshift.data.collection import Collector, Request, collect
 from covshift.data.format import read_batch, read_rows, write_shard
-from covshift.data.import_export import import_npz
+from covshift.data.import_export import import_minari, import_npz
 from covshift.data.manifest import read_manifest
 from covshift.data.store import Store
 from covshift.data.verification import verify
 from covshift.errors import InputError
-from covshift.estimation import as_logs
+from covshift.estimation import RatioEstimate, as_logs, estimate_ratio
 from covshift.files import whole_folder, write_checksums, write_json
 
 REQUEST = Request("covshift/RandomWalk-v0", 300, envs=2, shard_transitions=100)
@@ -259,3 +261,96 @@ def test_a_deeply_nested_manifest_is_refused(dataset: Path) -> None:
     (dataset / "manifest.json").write_text('{"request":' * 10_000 + "1" + "}" * 10_000)
     with pytest.raises(InputError, match="recursion limit exceeded"):
         Store.open(dataset)
+
+
+@pytest.fixture(scope="module")
+def estimated(sound: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return estimate_ratio(str(sound), "uniform").save(tmp_path_factory.mktemp("estimate"))
+
+
+@pytest.mark.parametrize(
+    ("keys", "value", "message"),
+    [
+        (("format_version",), 9, "format_version: it has format version 9, but this version"),
+        (("method",), 3, "method must be a valid string, but it is 3"),
+        (("ratio_discount",), "1", "ratio_discount must be a valid number"),
+        (("semantics",), "other", "semantics must be 'continuing', 'visits' or 'restart'"),
+        (("function",), "evil", "function: a ratio of the kind 'evil' is not known"),
+        (("words",), [], "words must be"),
+        (("words", "x"), 1, "words.x must be a valid string"),
+        (("diagnostics",), None, "diagnostics must be"),
+        (("diagnostics", "flag"), "green", "diagnostics.flag must be 'ok', "),
+        (("diagnostics", "residual"), "0", "diagnostics.residual must be a valid number"),
+        (("diagnostics", "violations"), 0, "diagnostics has the unknown key 'violations'"),
+        (("surprise",), 1, "the file has the unknown key 'surprise'"),
+    ],
+)
+def test_an_estimate_of_another_form_is_refused_with_its_key(
+    estimated: Path, tmp_path: Path, keys: tuple[str, ...], value: Any, message: str
+) -> None:
+    folder = Path(shutil.copytree(estimated, tmp_path / "estimate"))
+    spec = json.loads((folder / "estimate.json").read_text())
+    place = spec
+    for key in keys[:-1]:
+        place = place[key]
+    place[keys[-1]] = value
+    (folder / "estimate.json").write_text(json.dumps(spec))
+    sign_again(folder)
+    with pytest.raises(InputError, match=rf"estimate\.json: {message}"):
+        RatioEstimate.load(folder)
+
+
+def test_estimates_of_older_versions_are_read(estimated: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(estimated, tmp_path / "estimate"))
+    spec = json.loads((folder / "estimate.json").read_text())
+    del spec["words"], spec["diagnostics"]["violation"], spec["diagnostics"]["violation_error"]
+    (folder / "estimate.json").write_text(json.dumps(spec))
+    (folder / "checksums.sha256").unlink()
+    assert np.isnan(RatioEstimate.load(folder).diagnostics.violation)
+    del spec["diagnostics"]["residual"]
+    (folder / "estimate.json").write_text(json.dumps(spec))
+    with pytest.raises(InputError, match=r"estimate\.json: diagnostics lacks the key 'residual'"):
+        RatioEstimate.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"observation": {"stack": "four"}}, "the description of 'w-v0': observation"),
+        ({"request": 3}, "the description of 'w-v0': request must be an object"),
+        ({}, "episode 0 lacks the infos "),
+    ],
+)
+def test_what_a_minari_dataset_says_of_itself_is_checked(
+    sound: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    change: dict[str, Any],
+    message: str,
+) -> None:
+    minari = pytest.importorskip("minari")
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
+    manifest = read_manifest(sound)
+    kept = {key: manifest[key] for key in ("num_actions", "observation", "request")} | change
+    ones = np.ones(2, np.float32)
+    episode = minari.data_collector.EpisodeBuffer(
+        id=0,
+        observations=np.zeros((3, 1), np.float32),
+        actions=np.zeros(2, np.int64),
+        rewards=ones,
+        terminations=np.array([False, True]),
+        truncations=np.zeros(2, bool),
+        infos={"mu": np.append(ones, 0)},
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        minari.create_dataset_from_buffers(
+            "w-v0",
+            buffer=[episode],
+            observation_space=spaces.Box(0, 1, (1,), np.float32),
+            action_space=spaces.Discrete(2),
+            description=json.dumps(kept),
+        )
+    with pytest.raises(InputError, match=message):
+        import_minari("w-v0", tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -151,7 +151,7 @@ def test_a_sweep_that_is_ended_lets_its_runs_save(tmp_path: Path) -> None:
         time.sleep(0.1)
         begun = [run for run in find_runs(tmp_path) if run.status()["status"] == "running"]
     sweep.send_signal(signal.SIGTERM)
-    _, said = sweep.communicate(timeout=120)
+    _, said = sweep.communicate(timeout=240)
     assert sweep.returncode == 130
     assert said == (
         b"covshift: interrupted; finished work is kept, and the same command continues\n"

@@ -2,10 +2,12 @@
 
 import dataclasses
 import json
+import multiprocessing
 import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -207,6 +209,37 @@ def test_killed_runs_go_on_exactly(tmp_path: Path, data: str) -> None:
             kills += 1
     assert kills > 0
     assert_same(tmp_path / "whole", killed)
+
+
+def test_a_run_that_cannot_be_resumed_holds_nothing_open(tmp_path: Path) -> None:
+    config = config_of(warm_up=100, stream_shard=60, window=150)
+    interrupt_at(start(tmp_path / "run", config, "stream"), 5)
+    for place in (tmp_path / "run" / "checkpoints").iterdir():
+        (place / "state.json").write_text("{}")
+    before = {path.resolve() for path in Path("/proc/self/fd").iterdir()}
+    with pytest.raises(InputError, match="no checkpoint is whole"):
+        resume_run(RunFolder(tmp_path / "run"), None, lambda _: None)
+    assert not multiprocessing.active_children()
+    opened = {path.resolve() for path in Path("/proc/self/fd").iterdir()} - before
+    assert not [path for path in opened if tmp_path in path.parents]
+    assert not RunFolder(tmp_path / "run").is_locked()
+
+
+def test_events_are_closed_with_the_run(tmp_path: Path, data: str) -> None:
+    pytest.importorskip("tensorboard")
+    threads = threading.active_count()
+    trainer = start(tmp_path / "run", config_of(), data)
+    run_to_end(trainer, lambda update, row: None, tensorboard=True)
+    assert threading.active_count() == threads
+    opened = {path.resolve() for path in Path("/proc/self/fd").iterdir()}
+    assert not [path for path in opened if tmp_path in path.parents]
+
+
+def test_who_may_read_a_run_may_read_its_tensors(tmp_path: Path, data: str) -> None:
+    interrupt_at(start(tmp_path / "run", config_of(), data), 5)
+    (place, *_) = (tmp_path / "run" / "checkpoints").iterdir()
+    modes = {path.stat().st_mode for path in place.iterdir()}
+    assert modes == {(tmp_path / "run" / "config.json").stat().st_mode}
 
 
 def test_damaged_checkpoints_are_named_and_passed_over(tmp_path: Path, data: str) -> None:

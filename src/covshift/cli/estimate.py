@@ -47,8 +47,8 @@ class Ratio:
     behavior: str | None = None
     """Behavior policy μ to use instead of the logged probabilities: a policy's name, or 'estimate'."""
 
-    def run(self) -> None:
-        """Writes the estimate and prints its diagnostics."""
+    def run(self, folder: Path) -> None:
+        """Writes the estimate into a folder and prints its diagnostics."""
         from covshift.estimation import as_logs, estimate_ratio
         from covshift.estimation.neural import NUM_UPDATES
 
@@ -68,14 +68,13 @@ class Ratio:
                 behavior=self.behavior,
                 **options,
             )
-        estimate.save(self.out)
-        estimate.plot().savefig(self.out / "ratio.png", dpi=120)
+        estimate.save(folder)
+        estimate.plot().savefig(folder / "ratio.png", dpi=120)
         if estimate.calibration is not None:
-            estimate.calibration.plot().savefig(self.out / "calibration.png", dpi=120)
+            estimate.calibration.plot().savefig(folder / "calibration.png", dpi=120)
         for name, value in estimate.diagnostics.record().items():
             shown = f"{value:.4g}" if isinstance(value, float) else value
             print(f"{name.replace('_', ' '):20} {'unknown' if value is None else shown}")
-        print(f"The ratio: {self.out} (read it with covshift.estimation.RatioEstimate.load)")
 
 
 @dataclass(frozen=True)
@@ -118,8 +117,8 @@ class Value:
     seed: int = 0
     """Seed of the bootstrap."""
 
-    def run(self) -> None:
-        """Prints one line per estimator, and why some could not answer."""
+    def run(self, folder: Path | None) -> None:
+        """Prints one line per estimator, and why some could not answer; also writes them if a folder is given."""
         from covshift.estimation import as_logs, compare_estimators
         from covshift.estimation.estimators import estimators_of
 
@@ -154,14 +153,12 @@ class Value:
             print(f"{estimate.estimator:14} {estimate.value:<11.4g} {interval}")
         for name, why in found.failures.items():
             print(f"{name:14} {why}")
-        if self.out is not None:
-            self.out.mkdir(parents=True, exist_ok=True)
-            found.write_csv(self.out / "values.csv")
+        if folder is not None:
+            found.write_csv(folder / "values.csv")
             records = [estimate.record() for estimate in found.estimates]
             text = json.dumps({"estimates": records, "failures": found.failures}, indent=2)
-            (self.out / "values.json").write_text(text + "\n", encoding="utf-8")
-            found.plot().savefig(self.out / "values.png", dpi=120)
-            print(f"The values: {self.out}")
+            (folder / "values.json").write_text(text + "\n", encoding="utf-8")
+            found.plot().savefig(folder / "values.png", dpi=120)
 
 
 @dataclass(frozen=True)
@@ -174,8 +171,16 @@ class Estimate:
     ]
 
     def run(self) -> None:
-        """Runs the subcommand."""
-        self.action.run()
+        """Runs the subcommand; its folder gets all of its files or, if it fails or is interrupted, none."""
+        from covshift.files import whole_folder
+
+        if self.action.out is None:
+            self.action.run(None)
+            return
+        with whole_folder(self.action.out.resolve(), existing=True) as folder:
+            self.action.run(folder)
+        hint = " (read it with covshift.estimation.RatioEstimate.load)"
+        print(f"The results: {self.action.out}{hint if isinstance(self.action, Ratio) else ''}")
 
 
 def _counter(label: str, total: int) -> AbstractContextManager[Callable[[int], None]]:

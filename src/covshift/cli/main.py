@@ -9,10 +9,15 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from covshift.errors import InputError
 from covshift.version import __version__
+
+TYPE_CHECKING = (
+    False  # Ctrl-C ends in a traceback until `main` runs, and importing typing takes long.
+)
+if TYPE_CHECKING:
+    from typing import Any
 
 TOUR = """Learn the covariate shift c(s) = d_π(s)/d_μ(s) by bootstrapping, and put it to work.
 
@@ -46,9 +51,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Bad input ends with one sentence and status 2. SIGTERM and a closed terminal act like Ctrl-C.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if given == ["--version"]:
-        print(f"covshift {__version__}")
-        return
+    with _ending_with_the_reader():
+        if given == ["--version"]:
+            print(f"covshift {__version__}")
+        else:
+            _run(given)
+
+
+def _run(given: list[str]) -> None:
+    name = given[0] if given else ""
     try:
         # Nothing has been written yet. Libraries swallow a KeyboardInterrupt while they are imported.
         with _leaving_at_once():
@@ -57,25 +68,42 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
                 end_with_parent()
             command = _parse(given)
-            for module in _HEAVY.get(given[0] if given else "", ()):
+            for module in _HEAVY.get(name, ()):
                 importlib.import_module(module)
         command.run()
     except InputError as error:
         _fail(str(error), 2)
     except MemoryError as error:
         _fail(f"not enough memory: {error}" if str(error) else "not enough memory", 1)
-    except RuntimeError as error:
-        # As torch says it.
-        if "allocate memory" not in str(error) and "out of memory" not in str(error):
+    except (RuntimeError, ImportError) as error:
+        # As torch and the loader of libraries say it.
+        if not any(words in str(error) for words in _LACKS_MEMORY):
             raise
         _fail(f"not enough memory: {str(error).splitlines()[0]}", 1)
+    except BrokenPipeError:
+        raise
     except OSError as error:
         file = f"{error.filename}: " if error.filename else ""
         _fail(f"{file}{error.strerror or error}", 1)
     except KeyboardInterrupt as stop:
-        keeps = given[:1] != ["estimate"]
-        usual = "finished work is kept, and the same command continues"
-        _fail(str(stop) or f"interrupted; {usual if keeps else 'nothing was written'}", 130)
+        kept = "; finished work is kept, and the same command continues"
+        _fail(str(stop) or f"interrupted{kept if name in _CONTINUES else ''}", 130)
+
+
+@contextmanager
+def _ending_with_the_reader() -> Iterator[None]:
+    """Ends the process silently, as other tools do, when nobody reads its output any more, as after `| head`."""
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except OSError as error:
+        # Python flushes once more when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            _fail(f"the output cannot be written: {error.strerror}", 1)
+        sys.exit(128 + signal.SIGPIPE)
 
 
 def _parse(given: list[str]) -> Any:
@@ -136,16 +164,25 @@ def _leaving_at_once() -> Iterator[None]:
 
 _USUAL = (signal.SIG_DFL, signal.default_int_handler)
 
+_CONTINUES = ("train", "resume", "collect", "reproduce", "demo")
+"""Commands that continue where they were interrupted."""
+
+_LACKS_MEMORY = ("allocate memory", "out of memory", "failed to map segment")
+
 _HEAVY = {
     "train": ("covshift.runs.launch",),
     "resume": ("covshift.runs.launch",),
     "evaluate": ("covshift.runs.playing",),
     "watch": ("covshift.runs.playing",),
+    "runs": ("covshift.records",),
     "collect": ("covshift.data.collection",),
     "data": ("covshift.data.import_export",),
     "estimate": ("covshift.estimation",),
-    "reproduce": ("covshift.runs.launch",),
-    "demo": ("covshift.runs.launch",),
+    "experiments": ("covshift.experiments.experiment",),
+    "reproduce": ("covshift.experiments.experiment", "covshift.runs.launch"),
+    "demo": ("covshift.experiments.demo.study",),
+    "report": ("covshift.report.figures_page",),
+    "theory": ("covshift.experiments.theory.study",),
 }
 """Modules that a command needs and that take long to import."""
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import json
 import re
 import shutil
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,13 +15,16 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from covshift.data.array_files import read_arrays
-from covshift.data.dataset import OTHER_COLUMNS, Dataset, Episode, open_dataset
+from covshift.data.dataset import OTHER_COLUMNS, Episode
 from covshift.data.dataset_writer import write_dataset
 from covshift.data.format import MOST_ACTIONS, SHARD_TRANSITIONS
+from covshift.data.manifest import Kept
+from covshift.data.minari_export import write_apart
 from covshift.errors import InputError
+from covshift.schema import parse_json
 
-_KEPT = ("num_actions", "observation", "request")
-"""Entries of the manifest that an export to Minari keeps in its description."""
+_NAMESPACE = "namespace_metadata.json"
+"""Minari's own file in each folder of datasets."""
 
 
 def import_npz(
@@ -88,11 +89,11 @@ def import_minari(
         raise InputError(
             f"'{name}' has the actions {dataset.action_space}, but Discrete(n) is needed"
         )
-    kept = _kept_manifest(dataset)
+    kept = _kept_manifest(dataset, name)
     return write_dataset(
         out,
         _minari_episodes(dataset, OTHER_COLUMNS if kept else ()),
-        request=kept["request"] if kept else {"source": name},
+        request=dict(kept["request"]) if kept else {"source": name},
         num_actions=int(dataset.action_space.n),
         stack=kept["observation"]["stack"] if kept else 1,
         policy=policy,
@@ -112,8 +113,7 @@ def export_minari(folder: Path, name: str) -> str:
     Its description keeps the policies, actions and stack of the manifest, so that importing it gives the same
     dataset again.
     """
-    minari = _minari()
-    dataset = open_dataset(folder)
+    _minari()
     _check_name(name)
     home = Path(importlib.import_module("minari.storage").get_dataset_path(name))
     if home.exists():
@@ -121,33 +121,17 @@ def export_minari(folder: Path, name: str) -> str:
             f"there is a Minari dataset '{name}' already; name another one, or remove that one with "
             f"minari delete {name}, or its folder {home} if it is unfinished"
         )
-    shape, dtype = dataset.store.codec.shape, dataset.store.codec.dtype
-    if dtype == np.bool_:
-        observations: Any = spaces.MultiBinary(shape)
-    else:
-        limits = np.iinfo(dtype) if dtype.kind in "iu" else np.finfo(dtype)
-        observations = spaces.Box(limits.min, limits.max, shape, dtype.type)
-    with warnings.catch_warnings():
-        # Minari warns of each optional field that is left out: permalink, author, e-mail, environment.
-        warnings.simplefilter("ignore", UserWarning)
-        try:
-            minari.create_dataset_from_buffers(
-                name,
-                buffer=_buffers(dataset),
-                observation_space=observations,
-                action_space=spaces.Discrete(dataset.store.num_actions),
-                data_format="hdf5",
-                jpeg_encoding=False,
-                algorithm_name="covshift",
-                description=json.dumps({key: dataset.manifest[key] for key in _KEPT}),
-            )
-        except ValueError as error:
-            _remove_unfinished(home, name)
-            raise InputError(f"Minari refuses the dataset '{name}': {error}") from error
-        except BaseException:
-            # Minari leaves an unfinished folder behind, which breaks every later listing.
-            _remove_unfinished(home, name)
-            raise
+    new = [parent for parent in home.parents[: name.count("/")] if not parent.exists()]
+    try:
+        write_apart(folder, name)
+    except BaseException:
+        # Minari leaves an unfinished folder behind, which breaks every later listing.
+        shutil.rmtree(home, ignore_errors=True)
+        for namespace in new:
+            # It may hold another dataset by now.
+            if {path.name for path in namespace.glob("*")} <= {_NAMESPACE}:
+                shutil.rmtree(namespace, ignore_errors=True)
+        raise
     return name
 
 
@@ -158,15 +142,6 @@ def _check_name(name: str) -> None:
             f"'{name}' is no name of a Minari dataset; it is made of letters, digits and - and ends in a version, such "
             "as mine/pong-random-v0"
         )
-
-
-def _remove_unfinished(home: Path, name: str) -> None:
-    shutil.rmtree(home, ignore_errors=True)
-    for parent in home.parents[
-        : name.count("/")
-    ]:  # The namespaces, unless they hold something else.
-        with contextlib.suppress(OSError):
-            parent.rmdir()
 
 
 def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
@@ -202,8 +177,10 @@ def _npz_episodes(arrays: dict[str, NDArray[Any]], ended: NDArray[np.bool_]) -> 
 
 
 def _minari_episodes(dataset: Any, other: tuple[str, ...]) -> Iterator[Episode]:
-    for episode in dataset.iterate_episodes():
+    for number, episode in enumerate(dataset.iterate_episodes()):
         infos = episode.infos or {}
+        if missing := set(other) - set(infos):
+            raise InputError(f"episode {number} lacks the infos {', '.join(sorted(missing))}")
         mu = infos.get("mu")
         yield Episode(
             np.asarray(episode.observations),
@@ -215,30 +192,14 @@ def _minari_episodes(dataset: Any, other: tuple[str, ...]) -> Iterator[Episode]:
         )
 
 
-def _buffers(dataset: Dataset) -> Iterator[Any]:
-    """Minari's episodes, one in memory at a time."""
-    from minari.data_collector import EpisodeBuffer
-
-    for number, episode in enumerate(dataset):
-        is_last = np.arange(len(episode)) == len(episode) - 1
-        yield EpisodeBuffer(
-            id=number,
-            observations=episode.observations,
-            actions=episode.actions,
-            rewards=episode.rewards,
-            terminations=is_last & episode.terminated,
-            truncations=is_last & episode.truncated,
-            infos=episode.other | {"mu": np.append(np.asarray(episode.mu), np.float32(0))},
-        )
-
-
-def _kept_manifest(dataset: Any) -> dict[str, Any] | None:
-    """What `export_minari` wrote into the description; None for other datasets."""
+def _kept_manifest(dataset: Any, name: str) -> Kept | None:
+    """What `export_minari` wrote into the description; None for other datasets, which may say anything there."""
+    text = dataset.storage.metadata.get("description")
     try:
-        kept = json.loads(dataset.storage.metadata.get("description") or "")
-    except (TypeError, ValueError):
+        is_ours = set(json.loads(text or "")) == set(Kept.__annotations__)
+    except (TypeError, ValueError, RecursionError):
         return None
-    return kept if isinstance(kept, dict) and set(kept) == set(_KEPT) else None
+    return parse_json(text, Kept, f"the description of '{name}'") if is_ours else None
 
 
 def _open_minari(name: str) -> Any:

@@ -112,6 +112,14 @@ class Manifest(TypedDict):
     totals: NotRequired[Counts]
 
 
+class Kept(TypedDict):
+    """The part of a manifest that an export to Minari keeps in its description."""
+
+    request: Request
+    num_actions: Annotated[int, Field(ge=1, le=MOST_ACTIONS)]
+    observation: Annotated[Observation, AfterValidator(_check_observation)]
+
+
 def make_manifest(
     request: dict[str, Any],
     num_actions: int,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, TypeAlias, final
+from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypeAlias, final, get_type_hints
 
 import numpy as np
 import scipy.sparse as sp
+from typing_extensions import TypedDict
 
 from covshift.estimation.experience import Experience
 from covshift.estimation.misspecification import UNCHECKED, Violation
@@ -85,12 +86,28 @@ class Diagnostics:
         }
 
     @classmethod
-    def of_record(cls, record: dict[str, Any]) -> Diagnostics:
+    def of_record(cls, record: DiagnosticsRecord) -> Diagnostics:
         """The diagnostics that `record` describes."""
         known: dict[str, Any] = {
             name: math.nan if value is None else value for name, value in record.items()
         }
-        return cls(**{"violation": math.nan, "violation_error": math.nan} | known)
+        return cls(**dict.fromkeys(_ADDED, math.nan) | known)
+
+
+_ADDED = ("violation", "violation_error")
+"""Fields that estimates of older versions lack."""
+
+if TYPE_CHECKING:
+    DiagnosticsRecord: TypeAlias = dict[str, Any]
+else:
+    DiagnosticsRecord = TypedDict(
+        "DiagnosticsRecord",
+        {
+            name: NotRequired[kind | None] if name in _ADDED else kind | None
+            for name, kind in get_type_hints(Diagnostics).items()
+        },
+    )
+    """What `Diagnostics.record` gives, as a schema for `covshift.schema`."""
 
 
 def diagnose(

@@ -5,16 +5,23 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, final
+from typing import Annotated, Any, NotRequired, final
 
 import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
+from pydantic import AfterValidator
+from typing_extensions import TypedDict
 
 from covshift.data.array_files import read_arrays
 from covshift.errors import InputError
 from covshift.estimation.behavior import BehaviorLike, Calibration
-from covshift.estimation.diagnostics import Diagnostics, diagnose, projected_residual
+from covshift.estimation.diagnostics import (
+    Diagnostics,
+    DiagnosticsRecord,
+    diagnose,
+    projected_residual,
+)
 from covshift.estimation.experience import EpisodeSemantics, Experience
 from covshift.estimation.features import Features, FeaturesLike, load_features, save_features
 from covshift.estimation.fitting import fit_ratio
@@ -32,11 +39,45 @@ from covshift.files import (
     write_text,
 )
 from covshift.report.plots import COLORS, house_style, panels
+from covshift.schema import read_json
 from covshift.validation import Vector
 
 FORMAT_VERSION = 1
 SPEC, ARRAYS = "estimate.json", "estimate.npz"
-_SETTINGS = ("method", "ratio_discount", "semantics", "discount")
+
+
+def _check_version(version: int) -> int:
+    if version != FORMAT_VERSION:
+        raise ValueError(
+            f"it has format version {version}, but this version of covshift reads {FORMAT_VERSION}"
+        )
+    return version
+
+
+def _check_function(kind: str) -> str:
+    if kind not in FUNCTIONS:
+        raise ValueError(f"a ratio of the kind '{kind[:60]}' is not known")
+    return kind
+
+
+class SavedEstimate(TypedDict):
+    """The content of `estimate.json`.
+
+    Attributes:
+        features: kind of the features.
+        function: kind of the function of features.
+        words: the text among their fields; estimates of older versions have none.
+    """
+
+    format_version: Annotated[int, AfterValidator(_check_version)]
+    method: str
+    ratio_discount: float
+    semantics: EpisodeSemantics
+    discount: float
+    features: str
+    function: Annotated[str, AfterValidator(_check_function)]
+    words: NotRequired[dict[str, str]]
+    diagnostics: DiagnosticsRecord
 
 
 @final
@@ -92,9 +133,12 @@ class RatioEstimate:
         words = {
             name: str(arrays.pop(name)) for name, v in [*arrays.items()] if v.dtype.kind == "U"
         }
-        spec = {
+        spec: SavedEstimate = {
             "format_version": FORMAT_VERSION,
-            **{name: getattr(self, name) for name in _SETTINGS},
+            "method": self.method,
+            "ratio_discount": self.ratio_discount,
+            "semantics": self.semantics,
+            "discount": self.discount,
             "features": kind,
             "function": self.function.kind,
             "words": words,
@@ -121,26 +165,24 @@ class RatioEstimate:
                     raise InputError(
                         f"{path / name} is damaged: its hash differs from that in {CHECKSUMS}"
                     )
+        spec = read_json(path / SPEC, SavedEstimate)
+        arrays = read_arrays(path / ARRAYS)
+        arrays |= {name: np.array(word) for name, word in spec.get("words", {}).items()}
         try:
-            spec = json.loads((path / SPEC).read_text(encoding="utf-8"))
-            arrays = read_arrays(path / ARRAYS)
-        except (OSError, ValueError, RecursionError) as error:
-            raise InputError(f"{path} holds no estimate that can be read: {error}") from error
-        if not isinstance(spec, dict) or spec.get("format_version") != FORMAT_VERSION:
-            raise InputError(f"{path / SPEC} is no estimate of format version {FORMAT_VERSION}")
-        if str(spec.get("function")) not in FUNCTIONS:
-            raise InputError(f"a ratio of the kind '{spec.get('function')}' is not known")
-        try:
-            arrays |= {name: np.array(str(v)) for name, v in spec.get("words", {}).items()}
             return cls(
-                **{name: spec[name] for name in _SETTINGS},
-                features=load_features(spec["features"], _under("features", arrays), features),
-                function=FUNCTIONS[spec["function"]](**_under("function", arrays)),
-                diagnostics=Diagnostics.of_record(spec["diagnostics"]),
-                sample=arrays["sample"],
+                spec["method"],
+                spec["ratio_discount"],
+                spec["semantics"],
+                spec["discount"],
+                load_features(spec["features"], _under("features", arrays), features),
+                FUNCTIONS[spec["function"]](**_under("function", arrays)),
+                Diagnostics.of_record(spec["diagnostics"]),
+                arrays["sample"],
             )
         except (TypeError, KeyError, ValueError, AttributeError) as error:
-            raise InputError(f"{path} holds no estimate that can be read: {error}") from error
+            raise InputError(
+                f"{path / ARRAYS} holds no estimate that fits {SPEC}: {error}"
+            ) from error
 
     def plot(self) -> Figure:
         """Draws how ĉ is distributed over the data, and how much of the weight the largest ratios carry."""

@@ -99,6 +99,8 @@ def write_checkpoint(folder: Path, update: int, state: LearnerState) -> None:
         partial.mkdir(parents=True)
         _write_tensors(partial / _TENSORS, state.tensors)
         (partial / _VALUES).write_text(json.dumps(state.values, indent=1, sort_keys=True) + "\n")
+        # safetensors lets nobody else read its file.
+        shutil.copymode(partial / _VALUES, partial / _TENSORS)
         write_checksums(partial, [_TENSORS, _VALUES])
         for written in (partial / _TENSORS, partial / _VALUES, partial / CHECKSUMS, partial):
             sync(written)

@@ -107,7 +107,11 @@ class StreamedData:
         self._folder, self._count = folder, 0
         self._shards = shard_pool(request, folder, workers=1, ahead=2)
         self._transitions = GrowingArray(np.int64)
-        self._require(1)
+        try:
+            self._require(1)
+        except BaseException:
+            self.close()
+            raise
 
     @functools.cached_property
     def behavior(self) -> Policy | None:

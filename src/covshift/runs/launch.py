@@ -23,6 +23,7 @@ from covshift.records import Provenance, RunFolder
 from covshift.runs.checkpoints import has_checkpoint, read_checkpoint
 from covshift.runs.data_sources import (
     STREAM,
+    DataSource,
     dataset_folder,
     dataset_request,
     identify_data,
@@ -147,25 +148,25 @@ def _build(
 ) -> Trainer:
     if runtime.threads:
         torch.set_num_threads(runtime.threads)
-    lock = folder.lock()
-    try:
-        return _wire(folder, config, data, runtime, say, lock, stores)
-    except BaseException:
-        lock.close()
-        raise
+    with contextlib.ExitStack() as opened:
+        lock = opened.enter_context(folder.lock())
+        source = opened.enter_context(
+            contextlib.closing(open_source(data, config, folder.path, stores))
+        )
+        trainer = _wire(folder, config, source, runtime, say, lock)
+        opened.pop_all()  # The trainer closes them from now on.
+    return trainer
 
 
 def _wire(
     folder: RunFolder,
     config: TrainConfig,
-    data: str,
+    source: DataSource,
     runtime: RuntimeOptions,
     say: Callable[[str], None],
     lock: IO[bytes],
-    stores: dict[str, Store] | None,
 ) -> Trainer:
     """Wires a run together; read it as the experiment."""
-    source = open_source(data, config, folder.path, stores)
     network = make_agent_network(config, source.store.state_shape, source.store.num_actions)
     priority = make_priority(config.replay)
     learner = AgentLearner(config, network, priority, pick_device(runtime.device))

@@ -187,9 +187,11 @@ def run_to_end(
         Interrupted: after a checkpoint was written; a second Ctrl-C does not wait for it.
         Diverged: see `Trainer.run`.
     """
-    events = _Events(trainer) if tensorboard else None
     try:
-        with stop_requests() as asked:
+        with contextlib.ExitStack() as opened, stop_requests() as asked:
+            events = (
+                opened.enter_context(contextlib.closing(_Events(trainer))) if tensorboard else None
+            )
             for tick in trainer.run():
                 watch(tick.update, tick.row)
                 if events is not None and tick.row is not None:
@@ -224,6 +226,10 @@ class _Events:
             if isinstance(value, (int, float)):
                 self._writer.add_scalar(name, value, int(row["update"]))
         self._writer.flush()
+
+    def close(self) -> None:
+        """Closes the file, and ends the thread that writes it."""
+        self._writer.close()
 
 
 def _keep_freed_memory() -> None:
