@@ -63,6 +63,15 @@ class ValueOptions:
     value_steps: Count = 1
     """Steps n of the n-step value target (C51: 1)."""
 
+    value_trace: Literal["none", "retrace"] = "none"
+    """Correction of returns over several steps: none, or retrace, which follows the data as far as the target policy π agrees with it (Munos et al., 2016; distributional as in Gruslys et al., 2018)."""
+
+    trace_decay: Share = 1.0
+    """Retrace's λ: each further step counts at most λ times the one before (Gruslys et al.: 1)."""
+
+    trace_steps: Annotated[int, Range(2, 1000)] = 8
+    """The most steps that Retrace looks ahead; an update computes the values of as many states per transition."""
+
     num_atoms: Annotated[int, Range(2, 65536)] = 51
     """Atoms of the return's distribution (C51: 51)."""
 
@@ -224,6 +233,7 @@ class TrainConfig:
             check_ranges(branch)
         _check_combinations(self.ratio, self.replay)
         _check_loss(self.network, self.ratio)
+        _check_trace(self.value)
 
     @property
     def log_every(self) -> int:
@@ -362,4 +372,12 @@ def _check_loss(network: NetworkOptions, ratio: RatioOptions) -> None:
         raise InputError(
             f"ratio_loss matching with ratio_discount 1 needs semantics restart, but it is '{ratio.semantics}': "
             "counted visits have no bound there; lower ratio_discount or set semantics restart"
+        )
+
+
+def _check_trace(value: ValueOptions) -> None:
+    if value.value_trace == "retrace" and value.value_steps > 1:
+        raise InputError(
+            f"value_trace retrace has its own number of steps: set trace_steps {value.value_steps} instead of "
+            "value_steps"
         )

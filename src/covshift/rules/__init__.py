@@ -41,6 +41,7 @@ from covshift.rules.ratio import (
     n_step_cop_target,
     squared_ratio_error,
 )
+from covshift.rules.retrace import retrace_coefficient, retrace_target
 from covshift.rules.value import (
     followon_trace,
     linear_direction,
@@ -78,6 +79,8 @@ __all__ = [
     "normalization_gradient",
     "normalization_loss",
     "one_sided_residual",
+    "retrace_coefficient",
+    "retrace_target",
     "squared_ratio_error",
     "td_correction",
     "td_error",

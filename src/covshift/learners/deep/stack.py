@@ -52,6 +52,7 @@ def stack_key(config: TrainConfig) -> Hashable:
         config.network,
         tuple(ratio.items()),
         (config.value.num_atoms, config.value.value_bound),
+        (config.value.value_trace, config.value.trace_steps),
         (config.replay.priority, config.replay.correction),
         config.optimization.batch_size,
     )

@@ -13,6 +13,7 @@ from covshift.experiments.theory.claims import (
     misspecified,
     normalization,
     projection,
+    traces,
     value,
 )
 
@@ -25,6 +26,7 @@ GROUPS: dict[str, list[Claim[Any]]] = {
     "Episodes": episodes.CLAIMS,
     "The mean ratio of episodes": mean_ratio.CLAIMS,
     "Past the paper": beyond.CLAIMS,
+    "Traces and the ratio": traces.CLAIMS,
     "The matching loss": matching.CLAIMS,
     "The matching loss where its family does not hold the ratio": misspecified.CLAIMS,
 }
