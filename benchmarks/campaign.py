@@ -91,6 +91,7 @@ def tasks(data: Path, arrays: Path) -> dict[str, Task]:
         "collect": Task(lambda out: [*collect, "--workers", "2", "--out", str(out)], ("*",)),
         "train": Task(lambda out: [*train, "--data", str(data), "--out", str(out)], run),
         "stream": Task(lambda out: [*train, "--data", "stream", "--out", str(out)], run),
+        "online": Task(lambda out: [*train, "--data", "online", "--out", str(out)], run),
         "import": Task(
             lambda out: [*COVSHIFT, "data", "import", str(arrays), "--out", str(out)], ("*",)
         ),
@@ -159,7 +160,7 @@ def kill_all(
     while sum(count["kills"] for count in counts.values()) < kills and time.monotonic() < end:
         name = list(every)[number % len(every)]
         task, count, out = every[name], counts[name], place / f"{name}-killed"
-        for left in (out, out.with_name(f"{out.name}-stream")):
+        for left in (out, *(out.with_name(f"{out.name}-{word}") for word in ("stream", "online"))):
             shutil.rmtree(left, ignore_errors=True)
         for _ in range(KILLS_PER_ROUND):
             done = sum(each["kills"] for each in counts.values())

@@ -36,10 +36,19 @@ class DataOptions:
     """Newest transitions that can be drawn (paper: 10 million)."""
 
     warm_up: Count = 20_000
-    """Transitions to collect before the first update, with --data stream (C51, in Dopamine: 20000)."""
+    """Transitions to collect before the first update, with --data stream or online (C51, in Dopamine: 20000)."""
 
     stream_shard: Count = 32_768
     """Transitions per shard that the collector writes ahead of the learner, with --data stream."""
+
+    acting_epsilon: Annotated[float, Range(0, 1, open_below=True)] = 0.01
+    """ε of the agent that collects its own data, once it has decayed, with --data online (C51: 0.01). It must be positive, so that the data have every action."""
+
+    epsilon_decay: Count = 250_000
+    """Transitions over which that ε falls linearly from 1, after the warm-up (C51, in Dopamine: 250000)."""
+
+    online_shard: Count = 1000
+    """Transitions that the agent collects with the same parameters, in whole episodes of 4 streams, with --data online; by default as many as pass between copies to the target network."""
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,11 @@ from covshift.rules.normalization import (
     normalization_loss,
     one_sided_residual,
 )
-from covshift.rules.policies import epsilon_greedy_probabilities, importance_ratio
+from covshift.rules.policies import (
+    decayed_epsilon,
+    epsilon_greedy_probabilities,
+    importance_ratio,
+)
 from covshift.rules.ratio import (
     discounted_cop_target,
     initial_state_target,
@@ -62,6 +66,7 @@ __all__ = [
     "chosen",
     "clipped_policy",
     "cross_entropy",
+    "decayed_epsilon",
     "discounted_cop_target",
     "epsilon_greedy_probabilities",
     "expected_value",

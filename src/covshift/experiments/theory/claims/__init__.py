@@ -11,6 +11,7 @@ from covshift.experiments.theory.claims import (
     matching,
     mean_ratio,
     misspecified,
+    mixtures,
     normalization,
     projection,
     traces,
@@ -27,6 +28,7 @@ GROUPS: dict[str, list[Claim[Any]]] = {
     "The mean ratio of episodes": mean_ratio.CLAIMS,
     "Past the paper": beyond.CLAIMS,
     "Traces and the ratio": traces.CLAIMS,
+    "Data of several policies": mixtures.CLAIMS,
     "The matching loss": matching.CLAIMS,
     "The matching loss where its family does not hold the ratio": misspecified.CLAIMS,
 }
