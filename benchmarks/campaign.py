@@ -122,6 +122,12 @@ def tasks(data: Path, arrays: Path) -> dict[str, Task]:
             is_finished_run,
             "is finished after",
         ),
+        "online": Task(
+            lambda out: [*train, "--data", "online", "--out", str(out)],
+            run,
+            is_finished_run,
+            "is finished after",
+        ),
         "import": Task(
             lambda out: [*COVSHIFT, "data", "import", str(arrays), "--out", str(out)],
             ("*",),

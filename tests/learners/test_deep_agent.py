@@ -19,6 +19,7 @@ from covshift.learners.deep import (
     closure,
     end_batch,
     make_priority,
+    priorities,
     ratio_batch,
     value_batch,
 )
@@ -49,6 +50,10 @@ VARIANTS: list[dict[str, Any]] = [
     {"preset": "c51-auxiliary", "correction": "reweight-mean", "ratio_loss_weight": 0.5},
     {"preset": "c51-corrected", "priority": "ratio-rho"},
     {"preset": "c51-corrected", "ratio_gradient": "head"},
+    {"preset": "c51", "value_trace": "retrace", "trace_steps": 4},
+    {"preset": "c51-td-priority", "value_trace": "retrace", "trace_steps": 3, "trace_decay": 0.8},
+    {"preset": "c51-corrected", "value_trace": "retrace", "target_epsilon": 0.6, "ratio_steps": 2},
+    {"preset": "c51-matched", "value_trace": "retrace", "cut_at_life_loss": True},
 ]
 
 
@@ -120,20 +125,15 @@ def twin_loss(
     spacing = z[1] - z[0]
     total = torch.zeros(())
     for k in range(len(values.a_tm1)):
-        q, logits = q_of(learner.target, values.s_t[k], z)
-        action = int(q.argmax())
-        if config.value.bootstrap_action == "data":
-            assert values.a_t is not None
-            action = int(values.a_t[k]) if values.a_t[k] >= 0 else action
-        p = torch.softmax(logits[action], dim=-1)
         target = torch.zeros(len(z))
-        for j in range(len(z)):
-            x = float(values.return_t[k] + values.discount_t[k] * z[j])
-            b = (min(max(x, float(z[0])), float(z[-1])) - float(z[0])) / float(spacing)
-            low = min(int(np.floor(b)), len(z) - 1)
-            high = min(low + 1, len(z) - 1)
-            target[low] += p[j].item() * (1 - (b - low))
-            target[high] += p[j].item() * (b - low)
+        for mass, total_t, discount_t in twin_outcomes(learner, values, k):
+            for j in range(len(z)):
+                x = float(total_t + discount_t * z[j])
+                b = (min(max(x, float(z[0])), float(z[-1])) - float(z[0])) / float(spacing)
+                low = min(int(np.floor(b)), len(z) - 1)
+                high = min(low + 1, len(z) - 1)
+                target[low] += mass[j].item() * (1 - (b - low))
+                target[high] += mass[j].item() * (b - low)
         q, online = q_of(learner.network, values.s_tm1[k], z)
         taken = int(values.a_tm1[k])
         entropy = -(target * torch.log_softmax(online[taken], dim=-1)).sum()
@@ -146,6 +146,41 @@ def twin_loss(
                 weight /= float(np.mean(ratios_of_batch))
         total = total + weight * entropy / len(values.a_tm1)
     return total if ratios is None else total + twin_ratio_loss(learner, ratios)
+
+
+def twin_outcomes(
+    learner: AgentLearner, values: ValueBatch, k: int
+) -> list[tuple[Tensor, float, float]]:
+    """Masses on the atoms, with the return and discount that move them: one, or one for each step of Retrace."""
+    z, trace = learner.support, values.trace
+    q, logits = q_of(learner.target, values.s_t[k], z)
+    p = torch.softmax(logits, dim=-1)
+    if trace is None:
+        action = int(q.argmax())
+        if learner.config.value.bootstrap_action == "data":
+            assert values.a_t is not None
+            action = int(values.a_t[k]) if values.a_t[k] >= 0 else action
+        return [(p[action], values.return_t[k], values.discount_t[k])]
+    outcomes, weight, state = [], 1.0, values.s_t[k]
+    total, discount = values.return_t[k], values.discount_t[k]
+    for step in range(len(trace.a_window) + 1):
+        q, logits = q_of(learner.target, state, z)
+        p = torch.softmax(logits, dim=-1)
+        pi = [pi_of(learner, state, action) for action in range(len(p))]
+        mass = sum((pi[action] * p[action] for action in range(len(p))), torch.zeros(len(z)))
+        passed = 0.0
+        if step < len(trace.a_window) and trace.decay_window[step, k] > 0:
+            action = int(trace.a_window[step, k])
+            passed = min(1.0, pi[action] / float(trace.mu_window[step, k]))
+            passed *= learner.config.value.trace_decay
+            mass = mass - passed * p[action]
+        outcomes.append((weight * mass, total, discount))
+        weight *= passed
+        if weight == 0.0:
+            return outcomes
+        state, total = trace.s_window[step, k], trace.return_window[step, k]
+        discount = trace.discount_window[step, k]
+    return outcomes
 
 
 def twin_ratio_loss(learner: AgentLearner, ratios: RatioBatch) -> Tensor:
@@ -273,6 +308,15 @@ def test_priorities_are_those_before_the_step(toy_store: Store, priority: str) -
     np.testing.assert_allclose(report.priority, expected, rtol=1e-5)
     np.testing.assert_allclose(report.ratio, c_t, rtol=1e-5)
     assert min(c_t) == 0.0 < max(c_t)
+
+
+def test_a_negative_cross_entropy_is_a_td_error_of_zero() -> None:
+    """Retrace's targets are signed."""
+    priority = make_priority(make_config("x", "c51-td-priority", "smoke").replay)
+    assert priority is not None
+    errors = torch.tensor([-2.0, 0.0, 4.0])
+    found = priority.of_drawn(priorities.DrawnTransitions(errors, Tensor, Tensor))
+    torch.testing.assert_close(found, torch.tensor([1e-5, 1e-5, 2.0]))
 
 
 def test_running_means_of_the_mass_closure_look_back_over_a_thousand_batches(

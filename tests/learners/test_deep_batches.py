@@ -37,6 +37,39 @@ def test_value_batches_equal_a_walk(toy_store: Store, steps: int, cut: bool) -> 
         assert (batch.a_tm1[k], batch.mu_tm1[k]) == (column["action"][start], column["mu"][start])
 
 
+@pytest.mark.parametrize("cut", [False, True])
+def test_traces_equal_a_walk_to_the_end_of_the_episode(toy_store: Store, cut: bool) -> None:
+    options = ValueOptions(
+        discount=0.9,
+        value_trace="retrace",
+        trace_steps=4,
+        trace_decay=0.5,
+        cut_at_life_loss=cut,
+    )
+    ids = np.flatnonzero(toy_store.is_transition)
+    batch = value_batch(toy_store, ids, options)
+    column, trace = toy_store.columns, batch.trace
+    assert trace is not None
+    assert trace.a_window.shape == (3, len(ids))
+    for k, start in enumerate(ids):
+        total, discount, row = float(batch.return_t[k]), float(batch.discount_t[k]), start + 1
+        for step in range(3):
+            follows = discount > 0 and column["action"][row] >= 0
+            assert trace.decay_window[step, k] == (0.5 if follows else 0.0)
+            assert trace.mu_window[step, k] == (column["mu"][row] if follows else 1.0)
+            assert trace.a_window[step, k] == (column["action"][row] if follows else 0)
+            if follows:
+                row += 1
+                total += discount * min(max(column["reward"][row], -1.0), 1.0)
+                ends = column["terminated"][row] or (cut and column["life_lost"][row])
+                discount = 0.0 if ends else 0.9 * discount
+            assert trace.return_window[step, k] == pytest.approx(total, abs=1e-6)
+            assert trace.discount_window[step, k] == pytest.approx(discount, abs=1e-6)
+            np.testing.assert_array_equal(
+                trace.s_window[step, k], toy_store.states(np.array([row]))[0]
+            )
+
+
 @pytest.mark.parametrize("steps", [1, 3])
 def test_a_running_episode_is_bootstrapped_from_its_newest_row(
     toy_store: Store, steps: int
@@ -52,11 +85,16 @@ def test_a_running_episode_is_bootstrapped_from_its_newest_row(
     options = ValueOptions(discount=0.9, value_steps=steps, reward_clip=0.0)
     ours, theirs = (value_batch(store, ids, options) for store in (running, toy_store))
     known = ids < rows - steps
-    for name in ours._fields:
+    for name in ours._fields[:-1]:
         here, there = getattr(ours, name), getattr(theirs, name)
         if here is None:
             continue
         np.testing.assert_array_equal(here[known], there[known], err_msg=name)
+    traced = value_batch(running, ids, ValueOptions(value_trace="retrace", trace_steps=3)).trace
+    assert traced is not None
+    newest = toy_store.states(np.array([rows - 1]))[0]
+    np.testing.assert_array_equal(traced.s_window[:, -1], [newest, newest])
+    assert (traced.decay_window[:, -1] == 0).all()
     assert ours.return_t[-1] == toy_store.columns["reward"][rows - 1]
     assert ours.discount_t[-1] == pytest.approx(0.9)
     np.testing.assert_array_equal(ours.s_t[-1], toy_store.states(np.array([rows - 1]))[0])

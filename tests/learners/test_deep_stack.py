@@ -29,6 +29,7 @@ ENV = "MinAtar/Breakout-v1"
 VARIANTS: list[dict[str, Any]] = [
     *({"preset": preset} for preset in PRESETS),
     {"preset": "c51-corrected", "ratio_steps": 3, "value_steps": 2},
+    {"preset": "c51-matched", "value_trace": "retrace", "trace_steps": 3},
     {"preset": "c51-corrected", "semantics": "restart", "normalization_weight": 0.3},
     {"preset": "c51-corrected", "initial_rule": "source", "rho_clip": 1.5},
     {"preset": "c51-corrected", "priority": "ratio-rho", "ratio_gradient": "head"},

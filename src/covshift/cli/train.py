@@ -55,7 +55,7 @@ class Train:
     ] = "small"
 
     data: str | None = None
-    """Folder of a dataset, or `stream` to collect ahead of the learner, which draws from a moving window. By default the scale's dataset is collected, or reused, under --data-root."""
+    """Folder of a dataset; or `stream` to collect ahead of the learner, which draws from a moving window; or `online`, where the agent collects these data itself as it learns. By default the scale's dataset is collected, or reused, under --data-root."""
 
     data_root: Path = Path("out/data")
     """Folder for the datasets that runs share."""

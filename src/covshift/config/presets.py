@@ -72,6 +72,7 @@ SCALES: dict[str, dict[str, Any]] = {
     "small": {
         "transitions": 300_000,
         "window": 300_000,
+        "epsilon_decay": 100_000,
         "num_updates": 60_000,
         "evaluate_every": 5_000,
         "evaluation_episodes": 20,
@@ -81,6 +82,8 @@ SCALES: dict[str, dict[str, Any]] = {
         "window": 2_000,
         "warm_up": 1_000,
         "stream_shard": 500,
+        "epsilon_decay": 200,
+        "online_shard": 100,
         "num_updates": 100,
         "episode_cap": 250,
         "evaluate_every": 50,

@@ -39,10 +39,19 @@ class DataOptions:
     """Newest transitions that can be drawn (paper: 10 million)."""
 
     warm_up: Count = 20_000
-    """Transitions to collect before the first update, with --data stream (C51, in Dopamine: 20000)."""
+    """Transitions to collect before the first update, with --data stream or online (C51, in Dopamine: 20000)."""
 
     stream_shard: Count = 32_768
     """Transitions per shard that the collector writes ahead of the learner, with --data stream."""
+
+    acting_epsilon: Annotated[float, Range(0, 1, open_below=True)] = 0.01
+    """ε of the agent that collects its own data, once it has decayed, with --data online (C51: 0.01). It must be positive, so that the data have every action."""
+
+    epsilon_decay: Count = 250_000
+    """Transitions over which that ε falls linearly from 1, after the warm-up (C51, in Dopamine: 250000)."""
+
+    online_shard: Count = 1000
+    """Transitions that the agent collects with the same parameters, in whole episodes of 4 streams, with --data online; by default as many as pass between copies to the target network."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +77,15 @@ class ValueOptions:
 
     value_steps: Count = 1
     """Steps n of the n-step value target (C51: 1)."""
+
+    value_trace: Literal["none", "retrace"] = "none"
+    """Correction of returns over several steps: none, or retrace, which follows the data as far as the target policy π agrees with it (Munos et al., 2016; distributional as in Gruslys et al., 2018)."""
+
+    trace_decay: Share = 1.0
+    """Retrace's λ: each further step counts at most λ times the one before (Gruslys et al.: 1)."""
+
+    trace_steps: Annotated[int, Range(2, 1000)] = 8
+    """The most steps that Retrace looks ahead; an update computes the values of as many states per transition."""
 
     num_atoms: Annotated[int, Range(2, 65536)] = 51
     """Atoms of the return's distribution (C51: 51)."""
@@ -236,6 +254,7 @@ class TrainConfig:
             check_ranges(branch)
         _check_combinations(self.ratio, self.replay)
         _check_loss(self.network, self.ratio)
+        _check_trace(self.value)
 
     @property
     def log_every(self) -> int:
@@ -374,4 +393,17 @@ def _check_loss(network: NetworkOptions, ratio: RatioOptions) -> None:
         raise InputError(
             f"ratio_loss matching with ratio_discount 1 needs semantics restart, but it is '{ratio.semantics}': "
             "counted visits have no bound there; lower ratio_discount or set semantics restart"
+        )
+
+
+def _check_trace(value: ValueOptions) -> None:
+    if value.value_trace == "retrace" and value.value_steps > 1:
+        raise InputError(
+            f"value_trace retrace has its own number of steps: set trace_steps {value.value_steps} instead of "
+            "value_steps"
+        )
+    if value.value_trace == "retrace" and value.bootstrap_action == "data":
+        raise InputError(
+            "value_trace retrace evaluates the target policy, but bootstrap_action data evaluates the behavior policy: "
+            "choose one"
         )

@@ -8,7 +8,7 @@ with the same bytes as a result.
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
@@ -41,7 +41,7 @@ from covshift.data.manifest import (
     read_manifest,
     remove_digests,
 )
-from covshift.data.policies import parse_policy
+from covshift.data.policies import Policy, parse_policy
 from covshift.data.recorder import Recorder
 from covshift.data.runner import Runner, Step, follow
 from covshift.data.workers import JobPool, Progress, ignore_progress
@@ -121,19 +121,29 @@ class Request:
 class Collector:
     """A request and the folder that it is collected into.
 
+    Args:
+        request: what to collect.
+        out: the folder.
+        policies: the behavior policies, if not those that the request names.
+
     Attributes:
+        policies: the behavior policies, which another shard may be made with.
         num_actions: number of actions of the environment.
         shape: shape of an observation.
         dtype: type of its values.
         stack: how many of the newest observations make a state.
     """
 
-    def __init__(self, request: Request, out: Path) -> None:
+    def __init__(
+        self, request: Request, out: Path, policies: Sequence[Policy] | None = None
+    ) -> None:
         self.request, self.out = request, out
         with closing(make_streams(request.env, request.options, 1)) as streams:
             self.num_actions, self.stack = streams.num_actions, streams.frame_stack
             self.shape, self.dtype = streams.observation_shape, streams.observation_dtype
-        self.policies = [parse_policy(name, self.num_actions) for name in request.policies]
+        if policies is None:
+            policies = [parse_policy(name, self.num_actions) for name in request.policies]
+        self.policies = list(policies)
 
     def prepare(self) -> None:
         """Makes the folder, with manifest and dictionary, or checks that it holds the same request.

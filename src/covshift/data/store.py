@@ -122,6 +122,12 @@ class Store:
         ids = _checked(ids, len(self))
         return self._observations.states(ids, self._ages.rows[ids])
 
+    def known_states(self, ids: NDArray[np.int64]) -> NDArray[Any]:
+        """As `states`; the row that is held back may be among them."""
+        ages = self._ages.rows
+        ids = _checked(ids, len(ages))
+        return self._observations.states(ids, ages[ids])
+
     def pairs(
         self, first: NDArray[np.int64], second: NDArray[np.int64]
     ) -> tuple[NDArray[Any], NDArray[Any]]:

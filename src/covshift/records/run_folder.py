@@ -55,8 +55,8 @@ class Provenance(TypedDict):
     """What a run was made with and from.
 
     Attributes:
-        data: folder of the dataset relative to the run, or `stream`.
-        data_identity: hash of the dataset's checksums, or `stream`.
+        data: folder of the dataset relative to the run, or `stream` or `online`.
+        data_identity: hash of the dataset's checksums, or `stream` or `online`.
     """
 
     data: str

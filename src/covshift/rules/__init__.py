@@ -33,7 +33,11 @@ from covshift.rules.normalization import (
     normalization_loss,
     one_sided_residual,
 )
-from covshift.rules.policies import epsilon_greedy_probabilities, importance_ratio
+from covshift.rules.policies import (
+    decayed_epsilon,
+    epsilon_greedy_probabilities,
+    importance_ratio,
+)
 from covshift.rules.ratio import (
     discounted_cop_target,
     initial_state_target,
@@ -41,6 +45,7 @@ from covshift.rules.ratio import (
     n_step_cop_target,
     squared_ratio_error,
 )
+from covshift.rules.retrace import retrace_coefficient, retrace_target
 from covshift.rules.value import (
     conservative_gap,
     followon_trace,
@@ -63,6 +68,7 @@ __all__ = [
     "clipped_policy",
     "conservative_gap",
     "cross_entropy",
+    "decayed_epsilon",
     "discounted_cop_target",
     "epsilon_greedy_probabilities",
     "expected_value",
@@ -80,6 +86,8 @@ __all__ = [
     "normalization_gradient",
     "normalization_loss",
     "one_sided_residual",
+    "retrace_coefficient",
+    "retrace_target",
     "squared_ratio_error",
     "td_correction",
     "td_error",

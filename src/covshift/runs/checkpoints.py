@@ -59,6 +59,7 @@ class Values(TypedDict):
     """The content of `state.json`: all of a run that is not a tensor.
 
     Attributes:
+        shards: number of shards of the agent's own data that it has taken in; runs on other data have none.
         metrics_size: bytes of `metrics.csv`, with their hash `metrics_sha256`.
     """
 
@@ -70,6 +71,7 @@ class Values(TypedDict):
     ratio_sampler: SamplerState | None
     end_sampler: NotRequired[ListSamplerState | None]
     new_priority: float | None
+    shards: NotRequired[Natural]
     metrics_size: Natural
     metrics_sha256: NotRequired[str]
     state_shape: list[Annotated[int, Field(ge=1, le=2**26)]]

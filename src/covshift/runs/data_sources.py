@@ -1,4 +1,7 @@
-"""Where a run's data come from: a finished dataset, or one that is collected ahead of the learner."""
+"""Where a run's data come from: a finished dataset, or one that is collected ahead of the learner.
+
+See `covshift.runs.online` for the data of the agent itself.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +25,14 @@ from covshift.data.store import Store
 from covshift.envs import make_streams
 from covshift.errors import InputError
 from covshift.files import CHECKSUMS, sha256
+from covshift.learners.deep import LearnerState
+from covshift.networks import AgentNetwork
+from covshift.runs.online import OnlineData
 
-STREAM = "stream"
-"""In place of a dataset's folder: the run collects its own data."""
+STREAM, ONLINE = "stream", "online"
+"""In place of a dataset's folder: the run collects its own data, with a fixed policy or with the agent itself."""
+
+COLLECTED = (STREAM, ONLINE)
 
 
 class DataSource(Protocol):
@@ -42,8 +50,17 @@ class DataSource(Protocol):
     def behavior(self) -> Policy | None:
         """The policy that collected the rows; None if it is not known, cannot be loaded, or if there are several."""
 
+    def begin(self, network: AgentNetwork, state: LearnerState | None) -> None:
+        """Called once before any window: with the network that is trained, and with what a resumed run saved."""
+
     def window(self, update: int) -> tuple[int, int]:
         """Rows (lo, hi) for this update; waits until the store has them."""
+
+    def initial_share(self) -> float:
+        """The share of states that start an episode."""
+
+    def state_dict(self) -> LearnerState:
+        """All that a resumed run needs besides the rows on disk."""
 
     def close(self) -> None:
         """Stops collecting."""
@@ -71,6 +88,17 @@ class StoredData:
     def window(self, update: int) -> tuple[int, int]:
         """The same rows for every update."""
         return self._window
+
+    def begin(self, network: AgentNetwork, state: LearnerState | None) -> None:
+        """The rows do not depend on the network."""
+
+    def initial_share(self) -> float:
+        """Of all rows, since one policy collects them."""
+        return self.store.initial_share()
+
+    def state_dict(self) -> LearnerState:
+        """Nothing: the rows follow from the configuration."""
+        return LearnerState({}, {})
 
     def close(self) -> None:
         """Nothing is being collected."""
@@ -126,6 +154,17 @@ class StreamedData:
         hi = int(rows[needed - 1]) + 1
         return int(rows[max(0, needed - self._options.window)]), hi
 
+    def begin(self, network: AgentNetwork, state: LearnerState | None) -> None:
+        """The rows do not depend on the network."""
+
+    def initial_share(self) -> float:
+        """Of all rows, since one policy collects them."""
+        return self.store.initial_share()
+
+    def state_dict(self) -> LearnerState:
+        """Nothing: the rows follow from the configuration."""
+        return LearnerState({}, {})
+
     def close(self) -> None:
         """Stops the collecting process."""
         self._shards.close()
@@ -142,13 +181,14 @@ class StreamedData:
 def open_source(
     data: str, config: TrainConfig, run: Path, stores: dict[str, Store] | None = None
 ) -> DataSource:
-    """The source that `data` names: a dataset's folder, or `stream` for one beside the run's folder.
+    """The source that `data` names: a dataset's folder, or `stream` or `online` for one beside the run's folder.
 
     With `stores`, a dataset is opened once, and found there by its folder from then on.
     """
-    if data == STREAM:
+    if data in COLLECTED:
         folder = run.resolve()
-        return StreamedData(folder.with_name(f"{folder.name}-stream"), config)
+        place = folder.with_name(f"{folder.name}-{data}")
+        return OnlineData(place, config) if data == ONLINE else StreamedData(place, config)
     source = StoredData(Path(data), config, None if stores is None else stores.get(data))
     if stores is not None:
         stores[data] = source.store
@@ -156,13 +196,13 @@ def open_source(
 
 
 def identify_data(data: str, config: TrainConfig) -> str:
-    """The hash of a dataset's checksums, or the word stream.
+    """The hash of a dataset's checksums, or the word stream or online.
 
     Raises:
         InputError: there is no dataset, or the run cannot learn from it.
     """
-    if data == STREAM:
-        return STREAM
+    if data in COLLECTED:
+        return data
     folder = Path(data)
     manifest = read_manifest(folder)
     request = manifest["request"]

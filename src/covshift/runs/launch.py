@@ -22,7 +22,7 @@ from covshift.networks import make_agent_network
 from covshift.records import Provenance, RunFolder
 from covshift.runs.checkpoints import has_checkpoint, read_checkpoint
 from covshift.runs.data_sources import (
-    STREAM,
+    COLLECTED,
     DataSource,
     dataset_folder,
     dataset_request,
@@ -70,7 +70,7 @@ def create_run(folder: RunFolder, config: TrainConfig, data: str, runtime: Runti
     Args:
         folder: where the run is to be.
         config: what defines it.
-        data: a dataset's folder, or `stream`.
+        data: a dataset's folder, or `stream` or `online`.
         runtime: how it is computed.
 
     Raises:
@@ -86,7 +86,7 @@ def create_run(folder: RunFolder, config: TrainConfig, data: str, runtime: Runti
     pick_device(runtime.device)
     identity = identify_data(data, config)
     # Relative to the run, so that both can be moved together and no path of a machine is written.
-    if data != STREAM:
+    if data not in COLLECTED:
         data = os.path.relpath(Path(data).resolve(), folder.path.resolve())
     folder.create(config, _provenance(runtime, data, identity))
     return True
@@ -131,7 +131,7 @@ def resume_run(
     if changed:
         say(f"{' and '.join(changed)} changed since the run started: results may differ slightly")
     data = provenance["data"]
-    if data != STREAM:
+    if data not in COLLECTED:
         data = os.path.normpath(folder.path.resolve() / data)
     if identify_data(data, config) != provenance["data_identity"]:
         raise InputError(f"the dataset {data} is not the one that the run began with")
@@ -170,14 +170,15 @@ def _wire(
     network = make_agent_network(config, source.store.state_shape, source.store.num_actions)
     priority = make_priority(config.replay)
     learner = AgentLearner(config, network, priority, pick_device(runtime.device))
-    replay = Replay(config, source, priority)
-    evaluator = Evaluator(config, learner, source)
     checkpoint = None
     if has_checkpoint(folder.checkpoints):
         checkpoint = read_checkpoint(folder.checkpoints)
         for text in checkpoint.damaged:
             say(f"damaged and passed over: {text}")
         say(f"resuming from update {checkpoint.state.values['update']:,}")
+    source.begin(learner.network, None if checkpoint is None else checkpoint.state)
+    replay = Replay(config, source, priority)
+    evaluator = Evaluator(config, learner, source)
     trainer = Trainer(config, folder, lock, learner, replay, evaluator, checkpoint)
     if runtime.compile:
         learner.network.torso.compile()

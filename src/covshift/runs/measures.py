@@ -109,7 +109,7 @@ class Evaluator:
             if "mean_ratio" in row:
                 mean_mu = float(row["mean_ratio"])
                 columns["ratio_gain"] = mean_pi / mean_mu if mean_mu > 0 else np.nan
-                share = self.source.store.initial_share()
+                share = self.source.initial_share()
                 columns["invariant"] = invariant(mean_mu, mean_pi, ratio, share)
             columns |= self._calibrate(pi)
         return columns

@@ -179,7 +179,8 @@ class Replay:
     def state_dict(self) -> LearnerState:
         """All that changes, for an exact resume."""
         saved = self.transitions.save()
-        tensors = {}
+        source = self.source.state_dict()
+        tensors = dict(source.tensors)
         if "priorities" in saved:
             tensors["priorities"] = torch.from_numpy(saved.pop("priorities"))
         values = {
@@ -187,6 +188,7 @@ class Replay:
             "ratio_sampler": self.states.save() if self.states else None,
             "end_sampler": self.ends.save() if self.ends else None,
             "new_priority": None if self.priority is None else self.priority.of_new,
+            **source.values,
         }
         return LearnerState(tensors, values)
 

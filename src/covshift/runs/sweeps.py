@@ -36,7 +36,7 @@ class Job:
     Args:
         folder: where it is.
         config: what defines it.
-        data: a dataset's folder, or `stream`.
+        data: a dataset's folder, or `stream` or `online`.
     """
 
     folder: Path

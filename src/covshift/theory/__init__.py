@@ -44,6 +44,7 @@ from covshift.theory.projections import (
     span_projection,
 )
 from covshift.theory.ratios import c_star, chi_squared, d_pi_hat, effective_sample_share, rho
+from covshift.theory.traces import RetraceOperator, worst_feature_radius
 
 __all__ = [
     "AffineOperator",
@@ -58,6 +59,7 @@ __all__ = [
     "ProjectedOperator",
     "ResetTransition",
     "Resolvent",
+    "RetraceOperator",
     "approximation_error",
     "as_dense",
     "c_star",
@@ -89,4 +91,5 @@ __all__ = [
     "total_variation",
     "uniform_policy",
     "weighted_norm",
+    "worst_feature_radius",
 ]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from covshift.config.training import TrainConfig
-from covshift.learners.deep.batches import RatioBatch, ValueBatch
+from covshift.learners.deep.batches import RatioBatch, TraceBatch, ValueBatch
 from covshift.learners.deep.closure import MassClosure
 from covshift.learners.deep.priorities import DrawnTransitions, Priority, UpdateReport
 from covshift.learners.deep.ratio import RatioLoss, clipped
@@ -26,6 +26,8 @@ from covshift.rules import (
     epsilon_greedy_probabilities,
     expected_value,
     importance_ratio,
+    retrace_coefficient,
+    retrace_target,
 )
 
 REPORTED_MEANS = ("value_loss", "ratio_loss", "residual", "ratio", "ratio_squared")
@@ -261,19 +263,23 @@ class AgentLearner:
         self, values: ValueBatch, ratios: RatioBatch | None
     ) -> tuple[Tensor, Tensor | None]:
         """The value's distribution and the ratio's target, both from the target network."""
-        size = len(values.a_tm1)
-        seen = [values.s_t] if ratios is None else [values.s_t, *ratios.s_window]
+        ahead = [values.s_t] if values.trace is None else [values.s_t, *values.trace.s_window]
+        size = len(ahead) * len(values.a_tm1)
+        seen = ahead if ratios is None else [*ahead, *ratios.s_window]
         if ratios is not None and ratios.ends is not None:
             seen.append(ratios.ends.s_tm1)
         features = cast(Tensor, self.target.torso(self._states(*seen)))
         p = torch.softmax(cast(Tensor, self.target.value_head(features)), dim=-1)
         q = expected_value(p, self.support)
-        p_target = categorical_target(
-            self._tensor(values.return_t),
-            self._tensor(values.discount_t),
-            chosen(p[:size], self._next_action(values, q[:size])),
-            self.support,
-        )
+        if values.trace is None:
+            p_target = categorical_target(
+                self._tensor(values.return_t),
+                self._tensor(values.discount_t),
+                chosen(p[:size], self._next_action(values, q[:size])),
+                self.support,
+            )
+        else:
+            p_target = self._retrace_target(p[:size], q[:size], values, values.trace)
         if ratios is None:
             return p_target, None
         steps, states = ratios.a_window.shape
@@ -293,6 +299,27 @@ class AgentLearner:
             return greedy
         a_t = self._tensor(values.a_t)
         return torch.where(a_t >= 0, a_t, greedy)
+
+    def _retrace_target(
+        self, p: Tensor, q: Tensor, values: ValueBatch, trace: TraceBatch
+    ) -> Tensor:
+        """The value's distribution from all steps ahead, under the policy π whose ratio is learned."""
+        later, size = trace.a_window.shape
+        pi = epsilon_greedy_probabilities(q, self.config.ratio.target_epsilon)
+        action = self._tensor(trace.a_window.ravel())
+        left = later * size  # All states ahead but the last, in which no action counts.
+        rho = importance_ratio(
+            chosen(pi[:left], action).view(later, size), self._tensor(trace.mu_window)
+        )
+        target: Tensor = retrace_target(
+            torch.cat([self._tensor(values.return_t)[None], self._tensor(trace.return_window)]),
+            torch.cat([self._tensor(values.discount_t)[None], self._tensor(trace.discount_window)]),
+            (pi[..., None] * p).sum(dim=1).view(later + 1, size, -1),
+            chosen(p[:left], action).view(later, size, -1),
+            retrace_coefficient(rho, self._tensor(trace.decay_window)),
+            self.support,
+        )
+        return target
 
     def _mass_factor(self, features: Tensor, pi_end: Tensor, ratios: RatioBatch) -> Tensor:
         """α, from the states before the batch's own and from those that end an episode, in this order."""

@@ -11,6 +11,26 @@ from covshift.config.training import RatioOptions, ValueOptions
 from covshift.data.store import Store
 
 
+class TraceBatch(NamedTuple):
+    """The steps after the first, for Retrace over at most n steps; step k of n - 1 is the first index.
+
+    Attributes:
+        a_window: the actions in s_t and in the states after it; 0 where there was no step.
+        mu_window: μ(a|s) of them; 1 where there was no step.
+        decay_window: λ; 0 where there was no step, since the episode had ended or was cut.
+        return_window: Σ γⁱ R from the transition's first reward to that of the step.
+        discount_window: γ to the number of steps, 0 where the episode had ended.
+        s_window: the states that the steps led to.
+    """
+
+    a_window: NDArray[np.int64]
+    mu_window: NDArray[np.float32]
+    decay_window: NDArray[np.float32]
+    return_window: NDArray[np.float32]
+    discount_window: NDArray[np.float32]
+    s_window: NDArray[Any]
+
+
 class ValueBatch(NamedTuple):
     """Transitions for the value, over one or several steps.
 
@@ -22,6 +42,7 @@ class ValueBatch(NamedTuple):
         discount_t: γⁿ, 0 where the episode ended on the way.
         s_t: the states to bootstrap from.
         a_t: the actions taken there, -1 where the episode was cut; None where targets take the greedy action.
+        trace: the steps from there on, for Retrace; None without it.
     """
 
     s_tm1: NDArray[Any]
@@ -31,6 +52,7 @@ class ValueBatch(NamedTuple):
     discount_t: NDArray[np.float32]
     s_t: NDArray[Any]
     a_t: NDArray[np.int64] | None = None
+    trace: TraceBatch | None = None
 
 
 class EndBatch(NamedTuple):
@@ -84,30 +106,75 @@ def value_batch(store: Store, ids: NDArray[np.int64], options: ValueOptions) -> 
     bootstrapped from, after fewer steps.
     """
     column = store.known
-    rows = ids.copy()
-    total = np.zeros(len(ids), dtype=np.float64)
-    discount = np.ones(len(ids), dtype=np.float64)
+    walk = _Walk(store, ids, options)
     for _ in range(options.value_steps):
-        goes_on = (column["action"][rows] >= 0) & (rows < len(store)) & (discount > 0)
-        arrived = np.where(goes_on, rows + 1, rows)
-        reward = column["reward"][arrived].astype(np.float64)
-        if options.reward_clip > 0:
-            reward = np.clip(reward, -options.reward_clip, options.reward_clip)
-        total += np.where(goes_on, discount * reward, 0.0)
-        ends = column["terminated"][arrived]
-        if options.cut_at_life_loss:
-            ends = ends | column["life_lost"][arrived]
-        discount = np.where(goes_on, np.where(ends, 0.0, options.discount * discount), discount)
-        rows = arrived
-    s_tm1, s_t = store.pairs(ids, rows)
+        walk.step()
+    s_tm1, s_t = store.pairs(ids, walk.rows)
+    a_t = None
+    if options.bootstrap_action == "data":
+        a_t = column["action"][walk.rows].astype(np.int64)
     return ValueBatch(
         s_tm1,
         column["action"][ids].astype(np.int64),
         column["mu"][ids],
-        total.astype(np.float32),
-        discount.astype(np.float32),
+        walk.total.astype(np.float32),
+        walk.discount.astype(np.float32),
         s_t,
-        column["action"][rows].astype(np.int64) if options.bootstrap_action == "data" else None,
+        a_t,
+        _trace_batch(store, walk, options) if options.value_trace == "retrace" else None,
+    )
+
+
+class _Walk:
+    """Steps ahead from rows as far as their episodes go, with the rewards on the way."""
+
+    def __init__(self, store: Store, ids: NDArray[np.int64], options: ValueOptions) -> None:
+        self._column, self._size, self._options = store.known, len(store), options
+        self.rows = ids.copy()
+        self.total = np.zeros(len(ids), dtype=np.float64)
+        self.discount = np.ones(len(ids), dtype=np.float64)
+
+    @property
+    def goes_on(self) -> NDArray[np.bool_]:
+        """Where a step follows that the value looks at."""
+        has_action = self._column["action"][self.rows] >= 0
+        return np.asarray(has_action & (self.rows < self._size) & (self.discount > 0))
+
+    def step(self) -> None:
+        """Takes a step wherever one follows."""
+        column, options, goes_on = self._column, self._options, self.goes_on
+        arrived = np.where(goes_on, self.rows + 1, self.rows)
+        reward = column["reward"][arrived].astype(np.float64)
+        if options.reward_clip > 0:
+            reward = np.clip(reward, -options.reward_clip, options.reward_clip)
+        self.total += np.where(goes_on, self.discount * reward, 0.0)
+        ends = column["terminated"][arrived]
+        if options.cut_at_life_loss:
+            ends = ends | column["life_lost"][arrived]
+        discounted = np.where(ends, 0.0, options.discount * self.discount)
+        self.discount = np.where(goes_on, discounted, self.discount)
+        self.rows = arrived
+
+
+def _trace_batch(store: Store, walk: _Walk, options: ValueOptions) -> TraceBatch:
+    column = store.known
+    left, goes_on, arrived, totals, discounts = [], [], [], [], []
+    for _ in range(options.trace_steps - 1):
+        left.append(walk.rows)
+        goes_on.append(walk.goes_on)
+        walk.step()
+        arrived.append(walk.rows)
+        totals.append(walk.total.astype(np.float32))
+        discounts.append(walk.discount.astype(np.float32))
+    rows, is_step, to = np.stack(left), np.stack(goes_on), np.stack(arrived)
+    flat = store.known_states(to.ravel())
+    return TraceBatch(
+        np.where(is_step, column["action"][rows], 0).astype(np.int64),
+        np.where(is_step, column["mu"][rows], np.float32(1)),
+        np.where(is_step, np.float32(options.trace_decay), np.float32(0)),
+        np.stack(totals),
+        np.stack(discounts),
+        flat.reshape(to.shape + flat.shape[1:]),
     )
 
 

@@ -109,8 +109,11 @@ def _ratio_rho(drawn: DrawnTransitions) -> Tensor:
 
 
 def _root_error(drawn: DrawnTransitions) -> Tensor:
-    """√(cross-entropy + 1e-10), as in Rainbow (after Schaul et al., 2016)."""
-    return (drawn.errors + _TD_OFFSET).sqrt()
+    """√(cross-entropy + 1e-10), as in Rainbow (after Schaul et al., 2016).
+
+    Retrace's targets are signed, so that a cross-entropy can be negative; it then counts as 0.
+    """
+    return (drawn.errors.clamp(min=0.0) + _TD_OFFSET).sqrt()
 
 
 def _rainbow_weights(probabilities: NDArray[np.float64]) -> NDArray[np.float64]:

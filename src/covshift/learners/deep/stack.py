@@ -53,6 +53,7 @@ def stack_key(config: TrainConfig) -> Hashable:
         tuple(ratio.items()),
         (config.value.num_atoms, config.value.value_bound),
         (config.value.bootstrap_action, config.value.conservatism),
+        (config.value.value_trace, config.value.trace_steps),
         (config.replay.priority, config.replay.correction),
         config.optimization.batch_size,
     )

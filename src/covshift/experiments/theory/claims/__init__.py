@@ -11,8 +11,10 @@ from covshift.experiments.theory.claims import (
     matching,
     mean_ratio,
     misspecified,
+    mixtures,
     normalization,
     projection,
+    traces,
     value,
 )
 
@@ -25,6 +27,8 @@ GROUPS: dict[str, list[Claim[Any]]] = {
     "Episodes": episodes.CLAIMS,
     "The mean ratio of episodes": mean_ratio.CLAIMS,
     "Past the paper": beyond.CLAIMS,
+    "Traces and the ratio": traces.CLAIMS,
+    "Data of several policies": mixtures.CLAIMS,
     "The matching loss": matching.CLAIMS,
     "The matching loss where its family does not hold the ratio": misspecified.CLAIMS,
 }
