@@ -30,5 +30,5 @@ clean:  ## remove the environment and all that the commands wrote
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "covshift needs Python 3.11 or newer: make PYTHON=/path/to/python3.11"; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[games,minari,ray,tensorboard,dev]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[torch,games,minari,ray,sb3,tensorboard,docs,dev]'
 	@touch $@

@@ -173,6 +173,10 @@ class Estimate:
         | Annotated[Value, tyro.conf.subcommand("value")]
     ]
 
+    def extras(self) -> tuple[str, ...]:
+        """PyTorch, for the one method that is a network."""
+        return ("torch",) if getattr(self.action, "method", None) == "neural" else ()
+
     def run(self) -> None:
         """Runs the subcommand."""
         self.action.run()

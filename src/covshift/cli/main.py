@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from covshift.errors import InputError
+from covshift.extras import require
 from covshift.version import __version__
 
 TOUR = """Learn the covariate shift c(s) = d_π(s)/d_μ(s) by bootstrapping, and put it to work.
@@ -57,8 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
                 end_with_parent()
             command = _parse(given)
-            for module in _HEAVY.get(given[0] if given else "", ()):
-                importlib.import_module(module)
+            _prepare(given[0] if given else "", command)
         command.run()
     except InputError as error:
         _fail(str(error), 2)
@@ -137,17 +137,23 @@ def _leaving_at_once() -> Iterator[None]:
 _USUAL = (signal.SIG_DFL, signal.default_int_handler)
 
 _HEAVY = {
-    "train": ("covshift.runs.launch",),
-    "resume": ("covshift.runs.launch",),
-    "evaluate": ("covshift.runs.playing",),
-    "watch": ("covshift.runs.playing",),
-    "collect": ("covshift.data.collection",),
-    "data": ("covshift.data.import_export",),
-    "estimate": ("covshift.estimation",),
-    "reproduce": ("covshift.runs.launch",),
-    "demo": ("covshift.runs.launch",),
+    "evaluate": "covshift.runs.playing",
+    "watch": "covshift.runs.playing",
+    "collect": "covshift.data.collection",
+    "data": "covshift.data.import_export",
+    "estimate": "covshift.estimation",
 }
-"""Modules that a command needs and that take long to import."""
+"""The module that a command needs and that takes long to import; commands that train agents import `covshift.runs`."""
+
+
+def _prepare(name: str, command: Any) -> None:
+    """Imports what takes long, after a check that every package that the command needs is installed."""
+    extras = command.extras() if hasattr(command, "extras") else ()
+    require(*extras)
+    if name in _HEAVY:
+        importlib.import_module(_HEAVY[name])
+    elif "torch" in extras:
+        importlib.import_module("covshift.runs.launch")
 
 
 def _fail(message: str, status: int) -> None:

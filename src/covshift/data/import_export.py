@@ -21,6 +21,7 @@ from covshift.data.dataset import OTHER_COLUMNS, Dataset, Episode, open_dataset
 from covshift.data.dataset_writer import write_dataset
 from covshift.data.format import MOST_ACTIONS, SHARD_TRANSITIONS
 from covshift.errors import InputError
+from covshift.extras import require
 
 _KEPT = ("num_actions", "observation", "request")
 """Entries of the manifest that an export to Minari keeps in its description."""
@@ -249,8 +250,7 @@ def _open_minari(name: str) -> Any:
 
 
 def _minari() -> Any:
-    try:
-        import minari
-    except ImportError as error:
-        raise InputError("Minari needs the extra: pip install 'covshift[minari]'") from error
+    require("minari")
+    import minari
+
     return minari
