@@ -4,7 +4,7 @@ PYTHON ?= python3
 OUT ?= out
 BIN := .venv/bin
 
-.PHONY: help demo test format clean
+.PHONY: help demo test docs format clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -18,6 +18,10 @@ test: .venv/installed  ## format check, lint, types, import contracts, tests
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest -n 2
+
+docs: .venv/installed  ## build the documentation site, with warnings as errors
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going -b html docs $(OUT)/docs
+	@echo "The documentation: $(OUT)/docs/index.html"
 
 format: .venv/installed  ## rewrite the code in the house format
 	$(BIN)/ruff check --fix
