@@ -4,7 +4,7 @@ PYTHON ?= python3
 OUT ?= out
 BIN := .venv/bin
 
-.PHONY: help demo test format clean
+.PHONY: help demo test docs format clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -19,6 +19,10 @@ test: .venv/installed  ## format check, lint, types, import contracts, tests
 	$(BIN)/lint-imports
 	$(BIN)/pytest -n 2
 
+docs: .venv/installed  ## build the documentation site, with warnings as errors
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going -b html docs $(OUT)/docs
+	@echo "The documentation: $(OUT)/docs/index.html"
+
 format: .venv/installed  ## rewrite the code in the house format
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
@@ -30,5 +34,5 @@ clean:  ## remove the environment and all that the commands wrote
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "covshift needs Python 3.11 or newer: make PYTHON=/path/to/python3.11"; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[games,minari,ray,tensorboard,dev]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[torch,games,minari,ray,sb3,tensorboard,docs,dev]'
 	@touch $@

@@ -49,7 +49,7 @@ def test_every_claim_is_on_the_map_and_in_no_other_spelling() -> None:
     assert set(names(MAP)) >= CLAIM_IDS - {
         "E3-columns", "E10-condition", "E13-norm", "E13-printed-norm", "E18-printed-bar"
     }  # fmt: skip
-    for page in ("paper-map", "errata", "beyond"):
+    for page in ("paper-map", "errata", "theory", "beyond", "matching"):
         for name in names((ROOT / f"docs/{page}.md").read_text()):
             if re.fullmatch(
                 r"(E\d+|B\d|theorem|lemma|equation|corollary|proposition)-[\w-]+", name

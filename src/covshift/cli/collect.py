@@ -9,6 +9,7 @@ from typing import Annotated
 import tyro
 
 from covshift.config.environment import EnvOptions
+from covshift.extras import extras_of_env
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,10 @@ class Collect:
     """Processes that collect in parallel; the data do not depend on their number."""
 
     options: Annotated[EnvOptions, tyro.conf.arg(name="")] = field(default_factory=EnvOptions)
+
+    def extras(self) -> tuple[str, ...]:
+        """The extras that the environment needs."""
+        return extras_of_env(self.env)
 
     def run(self) -> None:
         """Collects, and shows progress."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from covshift.cli.reproduce import show_outcome
-from covshift.experiments.demo import SIZES, Sizes
+from covshift.experiments.demo import EXPERIMENT, SIZES, Sizes
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,10 @@ class Demo:
 
     workers: int = 2
     """Runs at a time, with one thread each."""
+
+    def extras(self) -> tuple[str, ...]:
+        """The extras that the demo needs."""
+        return EXPERIMENT.extras("small")
 
     def run(self) -> None:
         """Runs the demo and says where the page is."""

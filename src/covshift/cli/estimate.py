@@ -170,6 +170,10 @@ class Estimate:
         | Annotated[Value, tyro.conf.subcommand("value")]
     ]
 
+    def extras(self) -> tuple[str, ...]:
+        """PyTorch, for the one method that is a network."""
+        return ("torch",) if getattr(self.action, "method", None) == "neural" else ()
+
     def run(self) -> None:
         """Runs the subcommand; its folder gets all of its files or, if it fails or is interrupted, none."""
         from covshift.files import whole_folder

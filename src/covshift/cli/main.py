@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from covshift.errors import InputError
+from covshift.extras import require
 from covshift.version import __version__
 
 TYPE_CHECKING = (
@@ -68,8 +69,7 @@ def _run(given: list[str]) -> None:
 
                 end_with_parent()
             command = _parse(given)
-            for module in _HEAVY.get(name, ()):
-                importlib.import_module(module)
+            _prepare(name, command)
         command.run()
     except InputError as error:
         _fail(str(error), 2)
@@ -179,12 +179,21 @@ _HEAVY = {
     "data": ("covshift.data.import_export",),
     "estimate": ("covshift.estimation",),
     "experiments": ("covshift.experiments.experiment",),
-    "reproduce": ("covshift.experiments.experiment", "covshift.runs.launch"),
-    "demo": ("covshift.experiments.demo.study",),
+    "reproduce": ("covshift.experiments.experiment",),
     "report": ("covshift.report.figures_page",),
     "theory": ("covshift.experiments.theory.study",),
 }
-"""Modules that a command needs and that take long to import."""
+"""Modules that a command needs and that take long to import; commands that train agents import `covshift.runs` too."""
+
+
+def _prepare(name: str, command: Any) -> None:
+    """Imports what takes long, after a check that every package that the command needs is installed."""
+    extras = command.extras() if hasattr(command, "extras") else ()
+    require(*extras)
+    for module in _HEAVY.get(name, ()):
+        importlib.import_module(module)
+    if "torch" in extras:
+        importlib.import_module("covshift.runs.launch")
 
 
 def _fail(message: str, status: int) -> None:

@@ -69,6 +69,13 @@ class Reproduce:
     stack: int = 8
     """Most runs that a process updates at once as one stack: runs that differ only in seed, data, η, γ̂ or learning rate; 1 gives every run a process of its own."""
 
+    def extras(self) -> tuple[str, ...]:
+        """The extras that the experiment needs, and the engine."""
+        from covshift.experiments.experiment import named_experiment
+
+        engine = ("ray",) if self.engine == "ray" else ()
+        return (*named_experiment(self.name).extras(self.scale), *engine)
+
     def run(self) -> None:
         """Runs the experiment and says where the page is."""
         from rich.console import Console

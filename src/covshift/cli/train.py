@@ -23,6 +23,7 @@ from covshift.config.training import (
     TrainConfig,
     ValueOptions,
 )
+from covshift.extras import extras_of_env
 
 if TYPE_CHECKING:
     from covshift.runs.training import Trainer
@@ -90,6 +91,11 @@ class Train:
             self.evaluation,
         )
 
+    def extras(self) -> tuple[str, ...]:
+        """The extras that training in this environment needs."""
+        tensorboard = ("tensorboard",) if self.runtime.tensorboard else ()
+        return (*extras_of_env(self.env), "torch", *tensorboard)
+
     def run(self) -> None:
         """Collects what is missing, trains, and says where the result is."""
         from covshift.records import RunFolder
@@ -144,6 +150,10 @@ class Resume:
     policy_module: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     """Module that the run's behavior policy may import; without it, a run folder never makes covshift import code. Repeat it for several."""
 
+    def extras(self) -> tuple[str, ...]:
+        """The extra that a run's network needs."""
+        return ("torch",)
+
     def run(self) -> None:
         """Trains to the end."""
         from covshift.errors import InputError
@@ -177,6 +187,10 @@ class Evaluate:
     seed: int = 0
     """Seed of the episodes."""
 
+    def extras(self) -> tuple[str, ...]:
+        """The extra that a run's network needs."""
+        return ("torch",)
+
     def run(self) -> None:
         """Prints the mean score with its interval, and the mean ratio."""
         from covshift.runs.playing import evaluate_run
@@ -205,6 +219,10 @@ class Watch:
 
     seed: int = 0
     """Seed of the episode."""
+
+    def extras(self) -> tuple[str, ...]:
+        """The extra that a run's network needs."""
+        return ("torch",)
 
     def run(self) -> None:
         """Writes the file."""

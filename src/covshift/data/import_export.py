@@ -21,6 +21,7 @@ from covshift.data.format import MOST_ACTIONS, SHARD_TRANSITIONS
 from covshift.data.manifest import Kept
 from covshift.data.minari_export import write_apart
 from covshift.errors import InputError
+from covshift.extras import require
 from covshift.schema import parse_json
 
 _NAMESPACE = "namespace_metadata.json"
@@ -210,8 +211,7 @@ def _open_minari(name: str) -> Any:
 
 
 def _minari() -> Any:
-    try:
-        import minari
-    except ImportError as error:
-        raise InputError("Minari needs the extra: pip install 'covshift[minari]'") from error
+    require("minari")
+    import minari
+
     return minari

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from covshift.config.environment import EnvOptions
 from covshift.errors import InputError
+from covshift.extras import require
 
 CAPS = {"ALE": 27_000, "MinAtar": 5_000}
 """The most agent steps of an episode, by namespace."""
@@ -242,12 +243,8 @@ def _register(namespace: str) -> None:
     """Registers the games of an extra with Gymnasium."""
     if namespace not in ("ALE", "MinAtar"):
         return
-    try:
-        if namespace == "ALE":
-            gymnasium.register_envs(importlib.import_module("ale_py"))
-        elif not any(name.startswith("MinAtar/") for name in gymnasium.registry):
-            cast(Any, importlib.import_module("minatar.gym")).register_envs()
-    except ImportError as error:
-        raise InputError(
-            f"{namespace} games need the extra 'games': pip install 'covshift[games]'"
-        ) from error
+    require("games")
+    if namespace == "ALE":
+        gymnasium.register_envs(importlib.import_module("ale_py"))
+    elif not any(name.startswith("MinAtar/") for name in gymnasium.registry):
+        cast(Any, importlib.import_module("minatar.gym")).register_envs()

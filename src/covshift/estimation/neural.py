@@ -13,6 +13,7 @@ from covshift.errors import InputError
 from covshift.estimation.arrivals import arrivals
 from covshift.estimation.matching import UNBOUNDED
 from covshift.estimation.problem import NeuralRatio, RatioProblem
+from covshift.extras import require
 from covshift.rules import LINKS
 from covshift.validation import check_count
 
@@ -65,6 +66,7 @@ def fit_neural(
     ):
         check_count(name, count)
     _check_options(problem, weighting, head, loss)
+    require("torch")
     import torch
 
     from covshift.config.training import RatioOptions

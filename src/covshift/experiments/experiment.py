@@ -87,6 +87,9 @@ class Experiment(Protocol):
     def cost(self, scale: str) -> str:
         """Roughly how much there is to compute, and how long it takes."""
 
+    def extras(self, scale: str) -> tuple[str, ...]:
+        """The extras of covshift that it needs at a scale."""
+
     def run(self, out: Path, options: RunOptions, console: Console) -> Outcome:
         """Computes what is missing and writes the results into the folder `name` under `out`.
 
@@ -113,6 +116,7 @@ class Study:
             imported when the study is run.
         uses: names of the `RunOptions` that it has a use for, beside the scale.
         aliases: the figures of the paper that it reproduces.
+        needs: the extras of covshift that it needs.
     """
 
     name: str
@@ -122,10 +126,15 @@ class Study:
     function: str
     uses: Collection[str] = ()
     aliases: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
 
     def cost(self, scale: str) -> str:
         """How long it takes."""
         return self.costs.get(scale, f"not at the scale {scale}, only {' and '.join(self.costs)}")
+
+    def extras(self, scale: str) -> tuple[str, ...]:
+        """The extras that it needs, at every scale."""
+        return self.needs
 
     def run(self, out: Path, options: RunOptions, console: Console) -> Outcome:
         """Writes the study into its folder under `out`."""

@@ -6,6 +6,10 @@ A module is imported when it is first used, so that only what you use has to be 
 import importlib
 from typing import Any
 
+from covshift.extras import require
+
+require("torch")
+
 _MODULES = {
     "PrioritizedReplayBuffer": "covshift.integrations.stable_baselines3",
     "RatioReplay": "covshift.integrations.ratio_replay",

@@ -10,6 +10,10 @@ the caller, a few frames up the call stack. It finds a new agent in the same way
 
 from __future__ import annotations
 
+from covshift.extras import require
+
+require("sb3")
+
 import inspect
 import weakref
 from typing import Any, final
@@ -18,22 +22,16 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
+from stable_baselines3 import DQN
+from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.type_aliases import ReplayBufferSamples
+from stable_baselines3.common.vec_env import VecNormalize
 
 from covshift.data.samplers import PrioritizedSampler
 from covshift.errors import InputError
 from covshift.integrations.ratio_priorities import EVERY_STEP, RatioPriorities
 from covshift.integrations.ratio_replay import check_spaces
 from covshift.rules import epsilon_greedy_probabilities
-
-try:
-    from stable_baselines3 import DQN
-    from stable_baselines3.common.buffers import ReplayBuffer
-    from stable_baselines3.common.type_aliases import ReplayBufferSamples
-    from stable_baselines3.common.vec_env import VecNormalize
-except ImportError as error:
-    raise ImportError(
-        "the buffers for Stable-Baselines3 need the extra 'sb3': pip install 'covshift[sb3]'"
-    ) from error
 
 
 class _AgentBuffer(ReplayBuffer):

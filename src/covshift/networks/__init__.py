@@ -1,5 +1,9 @@
 """Torsos and heads; no losses."""
 
+from covshift.extras import require
+
+require("torch")
+
 from covshift.networks.agent import AgentNetwork, make_agent_network, value_support
 from covshift.networks.heads import RatioHead, ValueHead
 from covshift.networks.links import LINEAR, SOFTPLUS, FlooredLink, RatioLink, make_link

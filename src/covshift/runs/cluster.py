@@ -14,6 +14,7 @@ from typing import Any
 from covshift.config.training import RuntimeOptions
 from covshift.data.policies import policy_modules
 from covshift.errors import InputError
+from covshift.extras import require
 from covshift.learners.deep import Diverged, stack_key
 from covshift.records import RunFolder
 from covshift.runs.launch import create_run, resume_run
@@ -54,12 +55,8 @@ def run_on_ray(
     Raises:
         InputError: Ray is not installed.
     """
-    try:
-        ray: Any = importlib.import_module("ray")
-    except ImportError as error:
-        raise InputError(
-            "the engine ray needs the extra 'ray': pip install 'covshift[ray]'"
-        ) from error
+    require("ray")
+    ray: Any = importlib.import_module("ray")
     for job in jobs:
         create_run(RunFolder(job.folder), job.config, job.data, runtime)
     ours = not ray.is_initialized()

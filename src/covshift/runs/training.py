@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import IO, NamedTuple, final
 
 from covshift.config.training import TrainConfig
-from covshift.errors import InputError
+from covshift.extras import require
 from covshift.learners.deep import AgentLearner, Diverged, LearnerState, UpdateReport
 from covshift.records import NOTHING, MetricsFile, Row, RunFolder, Written
 from covshift.runs.checkpoints import Checkpoint, write_checkpoint
@@ -211,12 +211,9 @@ class _Events:
     """Rows as TensorBoard events; events after the checkpoint are hidden."""
 
     def __init__(self, trainer: Trainer) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise InputError(
-                "TensorBoard events need the extra 'tensorboard': pip install 'covshift[tensorboard]'"
-            ) from error
+        require("tensorboard")
+        from torch.utils.tensorboard import SummaryWriter
+
         folder = str(trainer.folder.path / "tensorboard")
         self._writer = SummaryWriter(folder, purge_step=trainer.update + 1)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, final
 from covshift.config.presets import make_config
 from covshift.config.training import TrainConfig
 from covshift.experiments.experiment import Outcome, RunOptions, check_scale
+from covshift.extras import extras_of_env
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -133,6 +134,12 @@ class Comparison:
         time = f"{hours:,.1f} h" if hours >= 0.1 else f"{60 * hours:.0f} min"
         updates = " to ".join(f"{length:,}" for length in dict.fromkeys((lengths[0], lengths[-1])))
         return f"{len(lengths)} runs of {updates} updates, about {time} on two cores"
+
+    def extras(self, scale: str) -> tuple[str, ...]:
+        """PyTorch, and what the games need."""
+        check_scale(self.name, scale, self.arms)
+        games = {extra for game in self.games[scale] for extra in extras_of_env(game)}
+        return (*sorted(games), "torch")
 
     def run(self, out: Path, options: RunOptions, console: Console) -> Outcome:
         """Trains the missing runs and writes the figure into its folder under `out`; see `reproduction`."""

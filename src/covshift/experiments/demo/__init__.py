@@ -31,4 +31,5 @@ EXPERIMENT = Study(
     },
     function="covshift.experiments.demo.study:run",
     uses=("seeds", "workers", "engine", "ray_address"),
+    needs=("games", "torch"),
 )

@@ -11,4 +11,5 @@ EXPERIMENT = Study(
         "smoke": "no runs, about 1 min on one core",
     },
     function="covshift.experiments.estimation.study:run",
+    needs=("games", "torch"),
 )

@@ -1,5 +1,9 @@
 """Deep learners: C51 with a learned covariate shift, and the ratio of a fixed policy alone."""
 
+from covshift.extras import require
+
+require("torch")
+
 from covshift.learners.deep.agent import REPORTED_MEANS, AgentLearner, Diverged
 from covshift.learners.deep.batches import (
     RatioBatch,
