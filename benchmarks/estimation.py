@@ -1,6 +1,6 @@
 """Seconds and memory of ratio estimates from a dataset on disk, at growing numbers of transitions.
 
-    python benchmarks/estimation.py [--transitions 10000000] [--states 1000] [--features 32]
+    python benchmarks/estimation.py [--transitions 10000000] [--states 1000] [--features 32] [--replicates-only]
 
 Writes one shard of a long random walk to a temporary folder and lists it as often as needed, so that the
 rows are streamed from a memory-mapped file. Five estimates are timed:
@@ -11,7 +11,11 @@ rows are streamed from a memory-mapped file. Five estimates are timed:
 - tabular, with all diagnostics: the whole of `estimate_ratio` with its held-out fit;
 - features by matching: the matching loss on the same features, in several passes over the data.
 
-Each runs in a process of its own, whose peak memory is shown. The libraries and the store's small columns
+Then values with 200 bootstrap replicates, by all estimators of a discounted value: `covshift estimate value` on a million
+transitions of the taxi, as a table, and on 5 000 transitions of MinAtar's Breakout. The point estimates alone are timed too,
+and a replicate as a pass of its own over reweighted data, which was the way before replicates were computed together.
+
+Each of the first five runs in a process of its own, whose peak memory is shown. The libraries and the store's small columns
 (about 30 bytes per row) are part of it in every case.
 """
 
@@ -23,6 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +35,9 @@ import numpy as np
 from covshift.data.import_export import import_npz
 from covshift.data.manifest import read_codec, read_manifest
 from covshift.data.store import Store
-from covshift.estimation import estimate_ratio, simulate_logs
+from covshift.estimation import ESTIMATORS, compare_estimators, estimate_ratio, simulate_logs
+from covshift.estimation.estimand import Estimand
+from covshift.estimation.estimators import estimators_of
 from covshift.estimation.experience import Experience
 from covshift.estimation.features import Table as FeatureTable
 from covshift.estimation.features import Tabular
@@ -38,6 +45,9 @@ from covshift.estimation.fitting import fit_ratio
 from covshift.estimation.inputs import from_store
 from covshift.estimation.policies import as_policy
 from covshift.estimation.problem import RatioProblem
+from covshift.experiments.estimation.domains import taxi_domain
+from covshift.experiments.estimation.games import breakout_domain
+from covshift.experiments.estimation.sweep import Domain
 from covshift.theory.examples import line_chain
 from covshift.theory.simulation import simulate
 
@@ -125,13 +135,48 @@ def neural_rate(updates: int = 500) -> float:
     return updates / (seconds(2 * updates) - seconds(updates))
 
 
+def time_replicates(replicates: int = 200) -> None:
+    """Prints CPU seconds of point estimates, of all replicates together, and of one replicate by a pass of its own."""
+    print(
+        f"\n| all estimators | CPU seconds, point | with {replicates} replicates | one pass per replicate |"
+    )
+    print("|---|---:|---:|---:|")
+    warnings.simplefilter("ignore")
+    cases: list[tuple[Domain, int]] = [(taxi_domain(), 1_000_000), (breakout_domain(1), 5_000)]
+    for domain, size in cases:
+        logs = domain.logs(size, np.random.default_rng(0))
+        policy = domain.policy(0.5)
+        seconds = []
+        for interval in (None, 0.95):
+            start = time.process_time()
+            compare_estimators(
+                logs, policy, discount=domain.discount, interval=interval, replicates=replicates
+            )
+            seconds.append(time.process_time() - start)
+        start = time.process_time()
+        weights = np.random.default_rng(0).exponential(size=len(logs))
+        estimand = Estimand("discounted", domain.discount)
+        for name in estimators_of("discounted"):
+            # A fresh start for each estimator, with nothing shared between them.
+            experience = Experience.of(logs, policy).reweighted(weights)
+            ESTIMATORS[name].estimate(experience, estimand)
+        alone = replicates * (time.process_time() - start)
+        print(
+            f"| {domain.title}, {logs.num_transitions:,} | {seconds[0]:.1f} | {seconds[1]:.1f} | {alone:,.0f} |"
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--transitions", type=int, default=10_000_000)
     parser.add_argument("--states", type=int, default=1_000)
     parser.add_argument("--features", type=int, default=32)
+    parser.add_argument("--replicates-only", action="store_true")
     parser.add_argument("--child", nargs=3, default=None)
     options = parser.parse_args()
+    if options.replicates_only:
+        time_replicates()
+        return
     if options.child:
         folder, side, transitions = options.child
         estimate(Path(folder), side, int(transitions), options.states, options.features)
@@ -158,6 +203,7 @@ def main() -> None:
         for by_side in answers.values():
             if set(SIDES[1:3]) <= set(by_side):
                 np.testing.assert_allclose(by_side[SIDES[1]], by_side[SIDES[2]], rtol=1e-5)
+    time_replicates()
     print(
         f"\nneural: {neural_rate():,.0f} updates/s, batches of 256, two hidden layers of 128 units"
     )

@@ -1,6 +1,5 @@
 """Each method against the exact ratio of the population, and on samples against a slow version of itself."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,7 +15,7 @@ from covshift.estimation import (
     simulate_logs,
 )
 from covshift.estimation.diagnostics import diagnose, projected_residual
-from covshift.estimation.experience import EpisodeSemantics
+from covshift.estimation.experience import EpisodeSemantics, Experience
 from covshift.estimation.features import Raw
 from covshift.estimation.fitting import fit_ratio, register_method
 from covshift.estimation.population import population
@@ -362,7 +361,7 @@ def test_td_draws_trajectories_by_weight() -> None:
     size = logs.num_trajectories
     only = np.zeros(size)
     only[0] = size
-    one = replace(experience, logs=logs, weights=only, _kept=[])
+    one = Experience(logs, experience.policy, experience.features, weights=only)
     found = fit_td(RatioProblem(one, 0.9, "visits"), seed=1)
     seen = np.unique(logs[:1].states())
     others = np.setdiff1d(np.arange(5), seen)

@@ -206,7 +206,9 @@ def test_policies_are_compared_replicate_by_replicate() -> None:
     found = compare_policies(logs, near, problem.mu, discount=0.9, replicates=100)
     assert found.doubts == {}
     np.testing.assert_array_equal(found.replicates, found.new.replicates - found.old.replicates)
-    assert (found.low, found.high) == tuple(np.percentile(found.replicates, [2.5, 97.5]))
+    assert (found.low, found.high) == pytest.approx(
+        tuple(np.percentile(found.replicates, [2.5, 97.5]))
+    )
     assert found.low < truth[0] - truth[1] < found.high
     # What moves both values cancels: the paired interval is much narrower than either one.
     assert found.high - found.low < 0.5 * (found.new.high - found.new.low)

@@ -30,7 +30,7 @@ class ValueEstimate:
         high: upper end of the interval.
         level: confidence level of the interval.
         estimand: what was asked for.
-        replicates: the estimates from the bootstrap's replicates.
+        replicates: the estimates from the bootstrap's replicates; NaN for a replicate that has no answer.
         seconds: time the estimate took.
         pairing: number of trajectories and seed of the bootstrap; replicates of estimates that share them are paired.
     """
@@ -48,7 +48,13 @@ class ValueEstimate:
     @property
     def standard_error(self) -> float:
         """Standard deviation of the bootstrap's replicates."""
-        return float(self.replicates.std(ddof=1)) if len(self.replicates) > 1 else float("nan")
+        found = self.replicates[np.isfinite(self.replicates)]
+        return float(found.std(ddof=1)) if len(found) > 1 else float("nan")
+
+    @property
+    def failed_replicates(self) -> int:
+        """The number of replicates that have no answer and are left out of the interval."""
+        return int(np.isnan(self.replicates).sum())
 
     def difference(self, other: ValueEstimate) -> Difference:
         """This value minus another one, with a paired interval.
@@ -140,9 +146,9 @@ class Difference:
 
 
 def percentile_interval(replicates: Vector, level: float) -> tuple[float, float]:
-    """The middle of the replicates that holds this share of them."""
+    """The middle of the replicates that holds this share of them; those without an answer are left out."""
     tail = 50.0 * (1.0 - level)
-    low, high = np.percentile(replicates, [tail, 100.0 - tail])
+    low, high = np.percentile(replicates[np.isfinite(replicates)], [tail, 100.0 - tail])
     return float(low), float(high)
 
 

@@ -8,9 +8,10 @@ from typing import Any, final
 import numpy as np
 
 from covshift.estimation.estimand import Estimand
-from covshift.estimation.experience import Experience, Sample
+from covshift.estimation.experience import Experience
 from covshift.estimation.model import EmpiricalModel
-from covshift.estimation.moments import PairMoments, expected_features, pair_features, solve
+from covshift.estimation.moments import PairMoments, solve
+from covshift.estimation.sample import Sample
 from covshift.theory.chain import as_dense
 from covshift.validation import Vector
 
@@ -34,10 +35,12 @@ class Critic:
 
     def values(self, experience: Experience, sample: Sample) -> tuple[Vector, Vector]:
         """Q̂(s, a) and V̂(s') of each transition."""
-        psi, _ = pair_features(experience, sample)
-        after = expected_features(experience, sample.x_t, sample.pi_t)
-        v_t = np.where(sample.terminated_t, self.restart_value, after @ self.theta)
-        return psi @ self.theta, v_t
+        theta = self.theta.reshape(-1, experience.num_actions)
+        q_tm1, q_t = (
+            theta[x] if experience.is_tabular else x @ theta for x in (sample.x_tm1, sample.x_t)
+        )
+        v_t = np.where(sample.terminated_t, self.restart_value, (sample.pi_t * q_t).sum(axis=1))
+        return q_tm1[np.arange(len(q_tm1)), sample.a_tm1], v_t
 
 
 def fit_critic(experience: Experience, estimand: Estimand) -> Critic:
@@ -47,6 +50,11 @@ def fit_critic(experience: Experience, estimand: Estimand) -> Critic:
     Q iteration with least squares: Σ ψ (ψ - γψ̄')ᵀ θ = Σ ψ r. For the average reward γ = 1, Q̂ is the differential
     value, and ĝ is a further unknown: Σ ψ [(ψ - ψ̄')ᵀθ + ĝ] = Σ ψ r.
     """
+    asked = estimand.objective, estimand.discount, estimand.ridge
+    return experience.once((Critic, *asked), lambda: _fit(experience, estimand))
+
+
+def _fit(experience: Experience, estimand: Estimand) -> Critic:
     if experience.is_tabular:
         return _fit_table(experience, estimand)
     moments = PairMoments.of(experience)
@@ -61,7 +69,7 @@ def fit_critic(experience: Experience, estimand: Estimand) -> Critic:
     # Q̂ is determined up to a constant, so the ridge picks a small θ; it spares the last entry, which is ĝ.
     bordered = np.column_stack([system, moments.total / moments.count])
     inner = bordered.T @ bordered + estimand.ridge * np.diag(np.append(np.ones(size), 0.0))
-    found = np.linalg.lstsq(inner, bordered.T @ (moments.reward / moments.count))[0]
+    found = solve(inner, bordered.T @ (moments.reward / moments.count))
     theta, gain = np.asarray(found[:-1], dtype=np.float64), float(found[-1])
     back = float(moments.initial @ theta / moments.starts) if episodic else 0.0
     return Critic(theta, gain, gain, back)

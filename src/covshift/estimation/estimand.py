@@ -106,4 +106,5 @@ class Estimand:
         """The ratio whose weights cρ turn the data into π's."""
         problem = self.problem(experience)
         method, options = self.method(problem)
-        return fit_ratio(problem, method, **options)
+        asked = problem.ratio_discount, problem.semantics, problem.discount, method, repr(options)
+        return experience.once(("ratio", *asked), lambda: fit_ratio(problem, method, **options))

@@ -5,29 +5,30 @@ Each one sums over weighted trajectories, so that a bootstrap replicate is anoth
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeAlias, final
+from typing import NamedTuple, TypeAlias, final
 
 import numpy as np
 
 from covshift.errors import InputError
-from covshift.estimation.critic import fit_critic
+from covshift.estimation.critic import Critic, fit_critic
 from covshift.estimation.dice import dual_dice, gen_dice, gradient_dice, minimax_weights
 from covshift.estimation.estimand import Estimand, Objective
-from covshift.estimation.experience import Experience, Sample
+from covshift.estimation.experience import Experience
 from covshift.estimation.importance import (
     from_starts,
+    logged_returns,
     per_decision,
-    step_in_trajectory,
     warn_of_cuts,
     weighted,
     weighted_per_decision,
 )
 from covshift.estimation.problem import RatioFunction
-from covshift.validation import Vector
+from covshift.estimation.sample import Sample
 
 Estimate: TypeAlias = Callable[[Experience, Estimand], float]
+CriticFit: TypeAlias = Callable[[Experience, Estimand], Critic]
 
 
 @final
@@ -52,8 +53,8 @@ def marginalized(experience: Experience, estimand: Estimand) -> float:
     Average: 1/N Σ c(s)ρ r over the N transitions. Discounted: 1/N₀ Σ c(s)ρ r, where c is the ratio of the
     discounted visits Σ γⁱ(P_πᵀ)ⁱ d₀ to the visits per initial state, of which the data hold N₀.
     """
-    count, starts, _, _, total = _weighted_totals(experience, estimand.ratio(experience))
-    return total / (count if estimand.is_average else starts)
+    sums = _weighted_totals(experience, estimand)
+    return sums.total / (sums.transitions if estimand.is_average else sums.starts)
 
 
 def self_normalized(experience: Experience, estimand: Estimand) -> float:
@@ -62,8 +63,8 @@ def self_normalized(experience: Experience, estimand: Estimand) -> float:
     Average: Σ cρ r / Σ cρ. Discounted: Σ cρ r / [(1 - γ) Σ cρ + γ Σ_ended cρ], since the mass that leaves by
     discounting or by an episode's end is the mass that started, 1 per initial state.
     """
-    _, _, mass, ended, total = _weighted_totals(experience, estimand.ratio(experience))
-    return total / _expected_mass(estimand, mass, ended)
+    sums = _weighted_totals(experience, estimand)
+    return sums.total / _expected_mass(estimand, sums)
 
 
 def doubly_robust(experience: Experience, estimand: Estimand) -> float:
@@ -73,15 +74,8 @@ def doubly_robust(experience: Experience, estimand: Estimand) -> float:
     It is consistent if either the ratio or the fit is. The correction is self-normalized.
     """
     critic = fit_critic(experience, estimand)
-    discount = 1.0 if estimand.is_average else estimand.discount
-
-    def error(sample: Sample) -> Vector:
-        q_tm1, v_t = critic.values(experience, sample)
-        return np.asarray(sample.r_t - critic.gain + discount * v_t - q_tm1)
-
-    ratio = estimand.ratio(experience)
-    _, _, mass, ended, total = _weighted_totals(experience, ratio, error)
-    return critic.value + total / _expected_mass(estimand, mass, ended)
+    sums = _weighted_totals(experience, estimand, fit_critic)
+    return critic.value + sums.total / _expected_mass(estimand, sums)
 
 
 def fitted_q(experience: Experience, estimand: Estimand) -> float:
@@ -91,14 +85,13 @@ def fitted_q(experience: Experience, estimand: Estimand) -> float:
 
 def behavior_value(experience: Experience, estimand: Estimand) -> float:
     """The value of the behavior policy μ in the data, to compare a new policy with."""
-    logs, every = experience.logs, experience.trajectory_weights
-    weight = every[logs.trajectory]
+    logs, weight = experience.logs, experience.trajectory_weights
+    returns = logged_returns(experience, estimand)
     if estimand.is_average:
-        return float(weight @ logs.reward / weight.sum())
+        return float(weight @ returns / (weight @ logs.lengths))
     warn_of_cuts(experience, estimand)
-    started = from_starts(logs)
-    discounted = estimand.discount ** step_in_trajectory(logs) * logs.reward
-    return float((weight * started[logs.trajectory]) @ discounted / every[started].sum())
+    started = weight * from_starts(logs)
+    return float(started @ returns / started.sum())
 
 
 _DISCOUNTED: tuple[Objective, ...] = ("discounted",)
@@ -136,32 +129,87 @@ def find_estimator(name: str, estimand: Estimand) -> Estimator:
     return found
 
 
-def _weighted_totals(
-    experience: Experience,
-    ratio: RatioFunction,
-    value: Callable[[Sample], Vector] = lambda sample: sample.r_t,
-) -> tuple[float, float, float, float, float]:
-    """Sums over transitions: Σ w, Σ w at initial states, Σ wcρ, Σ wcρ where an episode ended, Σ wcρ · value.
+class _Totals(NamedTuple):
+    """Sums over transitions, each of which counts w times.
 
-    w is how often a transition counts, and `value` is the reward unless told otherwise.
+    Attributes:
+        transitions: Σ w.
+        starts: Σ w at initial states.
+        mass: Σ wcρ.
+        ended: Σ wcρ where an episode ended.
+        total: Σ wcρ · value.
     """
-    sums = np.zeros(5)
-    for sample in experience.samples():
-        weights = sample.weight * ratio.at(sample.x_tm1) * sample.rho_tm1
-        sums += (
-            sample.weight.sum(),
-            float(sample.weight @ sample.is_initial_tm1),
-            weights.sum(),
-            float(weights @ sample.terminated_t),
-            float(weights @ value(sample)),
-        )
-    count, starts, mass, ended, total = sums.tolist()
-    return count, starts, mass, ended, total
+
+    transitions: float
+    starts: float
+    mass: float
+    ended: float
+    total: float
 
 
-def _expected_mass(estimand: Estimand, mass: float, ended: float) -> float:
-    leaving = (1.0 - estimand.discount) * mass + estimand.discount * ended
-    expected = mass if estimand.is_average else leaving
+def _weighted_totals(
+    experience: Experience, estimand: Estimand, fit: CriticFit | None = None
+) -> _Totals:
+    """The sums whose value is the reward, or the error of a critic that `fit` gives; one pass for a whole batch."""
+
+    def of_batch(batch: list[Experience]) -> list[_Totals | InputError]:
+        made = [_attempt(member, estimand, fit) for member in batch]
+        sums = np.zeros((len(batch), 5))
+        for index, sample in _samples(batch):
+            if not isinstance(found := made[index], InputError):
+                sums[index] += _add_up(batch[index], sample, estimand, *found)
+        return [
+            found if isinstance(found, InputError) else _Totals(*row)
+            for found, row in zip(made, sums.tolist(), strict=True)
+        ]
+
+    return experience.together((_Totals, repr(estimand), fit), of_batch)
+
+
+def _attempt(
+    experience: Experience, estimand: Estimand, fit: CriticFit | None
+) -> tuple[RatioFunction, Critic | None] | InputError:
+    try:
+        return estimand.ratio(experience), None if fit is None else fit(experience, estimand)
+    except InputError as error:
+        return error
+
+
+def _samples(batch: list[Experience]) -> Iterator[tuple[int, Sample]]:
+    """The weighted samples of every member of a batch; those on features are prepared once for all."""
+    if batch[0].is_tabular:
+        for index, member in enumerate(batch):
+            yield from ((index, sample) for sample in member.merged())
+        return
+    for sample in batch[0].samples():
+        yield from ((index, member.weigh(sample)) for index, member in enumerate(batch))
+
+
+def _add_up(
+    experience: Experience,
+    sample: Sample,
+    estimand: Estimand,
+    ratio: RatioFunction,
+    critic: Critic | None,
+) -> tuple[float, ...]:
+    value = sample.r_t
+    if critic is not None:
+        q_tm1, v_t = critic.values(experience, sample)
+        discount = 1.0 if estimand.is_average else estimand.discount
+        value = np.asarray(sample.r_t - critic.gain + discount * v_t - q_tm1)
+    weights = sample.weight * ratio.at(sample.x_tm1) * sample.rho_tm1
+    return (
+        float(sample.weight.sum()),
+        float(sample.weight @ sample.is_initial_tm1),
+        float(weights.sum()),
+        float(weights @ sample.terminated_t),
+        float(weights @ value),
+    )
+
+
+def _expected_mass(estimand: Estimand, sums: _Totals) -> float:
+    leaving = (1.0 - estimand.discount) * sums.mass + estimand.discount * sums.ended
+    expected = sums.mass if estimand.is_average else leaving
     if not expected > 0:
         raise InputError(
             f"the weights of the transitions sum to {expected:.3g}, so they cannot be normalized: the ratio was "

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple, TypeAlias, final
+from typing import Any, Literal, TypeAlias, TypeVar, cast, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +15,11 @@ from covshift.estimation.behavior import BehaviorLike, Calibration, with_behavio
 from covshift.estimation.features import Features, FeaturesLike, as_features
 from covshift.estimation.inputs import Data, as_logs
 from covshift.estimation.logs import BLOCK, Logs
+from covshift.estimation.merging import MergedTransitions
 from covshift.estimation.policies import PolicyLike, as_policy
+from covshift.estimation.sample import Sample
 from covshift.rules import importance_ratio
-from covshift.validation import Dense, Vector
+from covshift.validation import Vector
 
 EpisodeSemantics: TypeAlias = Literal["continuing", "visits", "restart"]
 """How episodes count in d_π and d_μ.
@@ -26,38 +28,10 @@ EpisodeSemantics: TypeAlias = Literal["continuing", "visits", "restart"]
 per episode. `restart`: where an episode ends the next one starts, and both are stationary distributions again.
 """
 
+ResultT = TypeVar("ResultT")
+
 _KEPT_NUMBERS = 30_000_000
 """The most numbers of prepared samples to keep in memory; larger data are prepared again in each pass."""
-
-
-class Sample(NamedTuple):
-    """A batch of consecutive transitions, prepared for a fit: one entry per transition in each field.
-
-    Attributes:
-        x_tm1: features of the state before, or its number.
-        a_tm1: the action taken.
-        rho_tm1: ρ = π(a|s)/μ(a|s).
-        pi_tm1: π(·|s), the probabilities of all actions.
-        r_t: the reward.
-        terminated_t: whether the episode ended.
-        x_t: features of the state after, or its number; meaningless where the episode ended.
-        pi_t: π(·|s'), meaningless where the episode ended.
-        is_initial_tm1: whether the state before is a draw from the start distribution d₀.
-        trajectory: the number of its trajectory.
-        weight: how often the transition counts.
-    """
-
-    x_tm1: NDArray[Any]
-    a_tm1: NDArray[np.int64]
-    rho_tm1: Vector
-    pi_tm1: Dense
-    r_t: Vector
-    terminated_t: NDArray[np.bool_]
-    x_t: NDArray[Any]
-    pi_t: Dense
-    is_initial_tm1: NDArray[np.bool_]
-    trajectory: NDArray[np.int64]
-    weight: Vector
 
 
 @final
@@ -79,6 +53,10 @@ class Experience:
     calibration: Calibration | None = None
     weights: Vector | None = None
     _kept: list[Sample] = field(default_factory=list, repr=False)
+    _shared: dict[Any, Any] = field(default_factory=dict, repr=False)
+    _own: dict[Any, Any] = field(default_factory=dict, repr=False)
+    _batch: list[Experience] = field(default_factory=list, repr=False)
+    _origin: Experience | None = field(default=None, repr=False)
 
     @classmethod
     def of(
@@ -124,19 +102,79 @@ class Experience:
             size = BLOCK if self.is_tabular else max(1024, BLOCK * 8 // width)
             prepared = (self._prepare(rows) for rows in self.logs.blocks(min(size, BLOCK)))
             if numbers > _KEPT_NUMBERS:
-                yield from map(self._weigh, prepared)
+                yield from map(self.weigh, prepared)
                 return
             self._kept.extend(prepared)
-        yield from map(self._weigh, self._kept)
+        yield from map(self.weigh, self._kept)
+
+    def merged(self) -> Iterator[Sample]:
+        """All transitions for sums that need neither their order nor their trajectories.
+
+        Equal transitions of a weighted table are one row with the sum of their weights and their mean reward. So another weighting
+        costs one sparse product and not a pass over the data.
+        """
+        if self.weights is None or not self.is_tabular:
+            yield from self.samples()
+            return
+        found = self.shared("merged transitions", self._merge)
+        yield self.once("merged", lambda: found.weighed(self.trajectory_weights))
 
     def reweighted(self, weights: Vector) -> Experience:
         """The same data with other weights for the trajectories."""
-        return replace(self, weights=weights)
+        return replace(self, weights=weights, _own={}, _batch=[], _origin=None)
+
+    def batch(self, weights: Sequence[Vector]) -> list[Experience]:
+        """The same data with each of these weights, of which `together` computes results in one pass."""
+        made: list[Experience] = []
+        made.extend(replace(self, weights=w, _own={}, _batch=made, _origin=self) for w in weights)
+        return made
+
+    @property
+    def origin(self) -> Experience:
+        """The data whose batch this weighting belongs to; itself if to none."""
+        return self if self._origin is None else self._origin
+
+    def shared(self, key: Any, make: Callable[[], ResultT]) -> ResultT:
+        """A result that does not depend on the weights, computed once for all weightings of these data."""
+        if key not in self._shared:
+            self._shared[key] = make()
+        return cast(ResultT, self._shared[key])
+
+    def once(self, key: Any, make: Callable[[], ResultT]) -> ResultT:
+        """A result for these weights, computed once for all estimators that need it."""
+        if key not in self._own:
+            self._own[key] = make()
+        return cast(ResultT, self._own[key])
+
+    def together(
+        self, key: Any, make: Callable[[list[Experience]], Sequence[ResultT | InputError]]
+    ) -> ResultT:
+        """A result for these weights, computed for the whole batch when the first of it is asked.
+
+        Raises:
+            InputError: the result for these weights is this error.
+        """
+        if key not in self._own:
+            batch = self._batch or [self]
+            for member, result in zip(batch, make(batch), strict=True):
+                member._own[key] = result
+        if isinstance(found := self._own[key], InputError):
+            raise found
+        return cast(ResultT, found)
 
     def select(self, trajectories: NDArray[np.bool_]) -> Experience:
         """The trajectories that a mask or a list of numbers picks."""
         weights = None if self.weights is None else self.weights[trajectories]
-        return replace(self, logs=self.logs[trajectories], weights=weights, _kept=[])
+        return replace(
+            self,
+            logs=self.logs[trajectories],
+            weights=weights,
+            _kept=[],
+            _shared={},
+            _own={},
+            _batch=[],
+            _origin=None,
+        )
 
     def resolve(self, semantics: EpisodeSemantics | None) -> EpisodeSemantics:
         """The semantics asked for, checked; by default `visits` if an episode terminated, else `continuing`."""
@@ -177,7 +215,12 @@ class Experience:
             np.ones(len(rows)),
         )
 
-    def _weigh(self, sample: Sample) -> Sample:
+    def _merge(self) -> MergedTransitions:
+        plain = replace(self, weights=None)
+        return MergedTransitions.of(plain.samples(), self.features.size, len(self.logs))
+
+    def weigh(self, sample: Sample) -> Sample:
+        """A sample of the same data with the weights of these trajectories."""
         if self.weights is None:
             return sample
         return sample._replace(weight=self.weights[sample.trajectory])

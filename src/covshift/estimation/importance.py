@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import warnings
+from typing import NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from covshift.errors import InputError
@@ -19,28 +21,20 @@ def per_decision(experience: Experience, estimand: Estimand) -> float:
 
     What lies past a truncation counts as 0: the estimand is the value up to where the records are cut.
     """
-    weight, product = _products(experience, estimand)
-    time = step_in_trajectory(experience.logs)
-    reward = experience.logs.reward.astype(np.float64)
-    total = float((weight * _power(estimand, time) * product) @ reward)
-    if estimand.is_average:
-        return total / float(weight @ product)
-    return total / float(weight[time == 0].sum())
+    weight, sums = _started(experience, estimand), _sums(experience, estimand)
+    return float(
+        weight @ sums.gains / (weight @ sums.masses if estimand.is_average else weight.sum())
+    )
 
 
 def weighted(experience: Experience, estimand: Estimand) -> float:
     """Σ_i w_i G_i / Σ_i w_i, where w_i is the product of all ρ of trajectory i and G_i its return."""
-    weight, product = _products(experience, estimand)
-    logs = experience.logs
-    gains = _power(estimand, step_in_trajectory(logs)) * logs.reward.astype(np.float64)
-    returns = np.bincount(logs.trajectory, gains, minlength=len(logs))
-    last = _last_rows(logs)
-    weights = weight[last] * product[last]
+    weights = _started(experience, estimand) * _sums(experience, estimand).products
     if not weights.sum() > 0:
         raise InputError(
-            f"the product of ρ is 0 in all {len(logs)} trajectories: the target policy would take none of them"
+            f"the product of ρ is 0 in all {len(weights)} trajectories: the target policy would take none of them"
         )
-    return float(weights @ returns / weights.sum())
+    return float(weights @ logged_returns(experience, estimand) / weights.sum())
 
 
 def weighted_per_decision(experience: Experience, estimand: Estimand) -> float:
@@ -49,18 +43,22 @@ def weighted_per_decision(experience: Experience, estimand: Estimand) -> float:
     A terminated episode stays in the sum with reward 0 and its last weight. A truncated one leaves it, since
     what came after is not known.
     """
-    weight, product = _products(experience, estimand)
-    logs, time = experience.logs, step_in_trajectory(experience.logs)
-    horizon = int(time.max()) + 1
-    now = weight * product
-    rewards = np.bincount(time, now * logs.reward.astype(np.float64), minlength=horizon)
-    mass = np.bincount(time, now, minlength=horizon)
-    last = _last_rows(logs)
-    ended = last[logs.terminated[last]]
-    closed = np.bincount(time[ended], now[ended], minlength=horizon)
-    mass += np.concatenate([[0.0], np.cumsum(closed)[:-1]])
-    means = np.divide(rewards, mass, where=mass > 0, out=np.zeros(horizon))
-    return float(_power(estimand, np.arange(horizon)) @ means)
+    weight, sums = _started(experience, estimand), _sums(experience, estimand)
+    rewards, mass, closed = (weight @ by_time for by_time in sums.by_time)
+    mass = mass + np.concatenate([[0.0], np.cumsum(closed)[:-1]])
+    means = np.divide(rewards, mass, where=mass > 0, out=np.zeros(len(mass)))
+    return float(_power(estimand, np.arange(len(mass))) @ means)
+
+
+def logged_returns(experience: Experience, estimand: Estimand) -> Vector:
+    """Σ γᵗ r of each trajectory as it was logged; γ = 1 for the average reward."""
+    logs = experience.logs
+
+    def add_up() -> Vector:
+        gains = _power(estimand, step_in_trajectory(logs)) * logs.reward.astype(np.float64)
+        return np.asarray(np.bincount(logs.trajectory, gains, len(logs)), dtype=np.float64)
+
+    return experience.shared(("returns", estimand.objective, estimand.discount), add_up)
 
 
 def step_in_trajectory(logs: Logs) -> NDArray[np.int64]:
@@ -95,15 +93,60 @@ def warn_of_cuts(experience: Experience, estimand: Estimand) -> None:
         )
 
 
-def _products(experience: Experience, estimand: Estimand) -> tuple[Vector, Vector]:
-    """Of each transition its weight, 0 unless its trajectory starts from d₀, and the product of ρ up to it."""
-    logs = experience.logs
-    if estimand.is_average and not logs.has_episodes:
+class _Sums(NamedTuple):
+    """What products of ρ need to know of each trajectory, whatever its weight.
+
+    Attributes:
+        gains: Σ_t γᵗ (Π_{k≤t} ρ_k) r_{t+1}.
+        masses: Σ_t γᵗ Π_{k≤t} ρ_k.
+        products: the product of all ρ.
+        by_time: trajectories × steps: product × reward, product, and the last product of terminated episodes.
+    """
+
+    gains: Vector
+    masses: Vector
+    products: Vector
+    by_time: tuple[sp.csr_array, sp.csr_array, sp.csr_array]
+
+
+def _started(experience: Experience, estimand: Estimand) -> Vector:
+    """The weight of each trajectory, 0 unless it starts from d₀."""
+    if estimand.is_average and not experience.logs.has_episodes:
         raise InputError(
             "products of ρ along an endless stream say nothing about its average reward; use a ratio"
         )
     warn_of_cuts(experience, estimand)
-    weight = (experience.trajectory_weights * from_starts(logs))[logs.trajectory]
+    return np.asarray(experience.trajectory_weights * from_starts(experience.logs))
+
+
+def _sums(experience: Experience, estimand: Estimand) -> _Sums:
+    logs = experience.logs
+
+    def add_up() -> _Sums:
+        product = experience.shared("products of ρ", lambda: _products(experience))
+        time, last = step_in_trajectory(logs), _last_rows(logs)
+        shape = len(logs), int(time.max()) + 1
+        bounds = np.append(logs.starts, logs.num_transitions)
+        received = product * logs.reward.astype(np.float64)
+        discounted = _power(estimand, time)
+        ended = last[logs.terminated[last]]
+        return _Sums(
+            np.bincount(logs.trajectory, discounted * received, len(logs)).astype(np.float64),
+            np.bincount(logs.trajectory, discounted * product, len(logs)).astype(np.float64),
+            product[last],
+            (
+                sp.csr_array((received, time, bounds), shape=shape),
+                sp.csr_array((product, time, bounds), shape=shape),
+                sp.csr_array((product[ended], (logs.trajectory[ended], time[ended])), shape=shape),
+            ),
+        )
+
+    return experience.shared((_Sums, estimand.objective, estimand.discount), add_up)
+
+
+def _products(experience: Experience) -> Vector:
+    """Of each transition the product of ρ since the start of its trajectory."""
+    logs = experience.logs
     with np.errstate(divide="ignore"):
         log_rho = np.log(np.concatenate([sample.rho_tm1 for sample in experience.samples()]))
     # Sums of logarithms since each start; where a ρ is 0, so is every later product.
@@ -113,7 +156,7 @@ def _products(experience: Experience, estimand: Estimand) -> tuple[Vector, Vecto
     sums, zeros = np.cumsum(log_rho), np.cumsum(zero)
     since = sums - sums[start] + log_rho[start]
     is_zero = zeros - zeros[start] + zero[start] > 0
-    return weight, np.where(is_zero, 0.0, np.exp(since))
+    return np.where(is_zero, 0.0, np.exp(since))
 
 
 def _last_rows(logs: Logs) -> NDArray[np.int64]:

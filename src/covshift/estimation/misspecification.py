@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from covshift.estimation.experience import Sample
 from covshift.estimation.problem import RatioFunction, RatioProblem
+from covshift.estimation.sample import Sample
 from covshift.rules import discounted_cop_target
 from covshift.validation import Dense, Vector
 

@@ -55,12 +55,16 @@ class EmpiricalModel:
 
     @classmethod
     def of(cls, experience: Experience) -> EmpiricalModel:
-        """Counts the transitions in one pass over the data."""
+        """Counts the transitions in one pass over the data, once for all estimators that ask."""
+        return experience.once(cls, lambda: cls._count(experience))
+
+    @classmethod
+    def _count(cls, experience: Experience) -> EmpiricalModel:
         size, num_actions = experience.features.size, experience.num_actions
         out, reward = np.zeros(size * num_actions), np.zeros(size * num_actions)
         starts, pi = np.zeros(size), np.zeros((size, num_actions))
         arrivals: Any = sp.csr_array((size * num_actions, size))
-        for sample in experience.samples():
+        for sample in experience.merged():
             pair = sample.x_tm1 * num_actions + sample.a_tm1
             out += np.bincount(pair, sample.weight, minlength=len(out))
             reward += np.bincount(pair, sample.weight * sample.r_t, minlength=len(out))

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, final
+from typing import Any, NamedTuple, TypeAlias, final
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from scipy.linalg import lapack
 from scipy.sparse.linalg import splu
 
 from covshift.errors import InputError
-from covshift.estimation.experience import EpisodeSemantics, Experience, Sample
+from covshift.estimation.experience import EpisodeSemantics, Experience
 from covshift.estimation.model import EmpiricalModel
+from covshift.estimation.sample import Sample
 from covshift.theory.chain import as_dense
-from covshift.validation import Matrix, Vector
+from covshift.validation import Dense, Matrix, Vector
 
 LossWeight: TypeAlias = Callable[[NDArray[Any]], Vector]
 """Maps features of states to the weights of their errors."""
+
+_CONDITION = 1e-12
+"""Reciprocal condition number below which a dense system is solved by least squares."""
+
+_SEGMENT_NUMBERS = 8_000_000
+"""The most numbers of sums of single trajectories that are in memory at once."""
 
 MOST_FEATURES = 10_000
 """Most features of which dense matrices, then 0.8 GB each, are made."""
@@ -49,25 +58,29 @@ class RatioMoments:
 
     @classmethod
     def of(cls, experience: Experience, loss_weight: LossWeight | None = None) -> RatioMoments:
-        """One pass over the data; `loss_weight` weighs the error at each state."""
+        """One pass over the data, for a whole batch of weightings; `loss_weight` weighs the error at each state."""
         size = experience.features.size
         _check_size(experience, size)
 
-        def parts(sample: Sample) -> tuple[Any, ...]:
+        def parts(sample: Sample) -> tuple[_Outer, ...]:
             x_tm1, x_t = (_rows(x, size) for x in (sample.x_tm1, sample.x_t))
             error_tm1 = _weigh(loss_weight, sample.x_tm1, sample.weight)
             error_t = _weigh(loss_weight, sample.x_t, sample.weight)
             return (
-                sample.weight.sum(),
-                sample.weight[sample.is_initial_tm1].sum(),
-                outer(x_tm1, x_tm1, error_tm1),
-                outer(x_t, x_tm1, error_t * sample.rho_tm1 * ~sample.terminated_t),
-                x_tm1.T @ error_tm1,
-                x_tm1.T @ (error_tm1 * sample.is_initial_tm1),
-                x_tm1.T @ (sample.weight * sample.rho_tm1 * sample.terminated_t),
+                _Outer(None, None, sample.weight),
+                _Outer(None, None, sample.weight * sample.is_initial_tm1),
+                _Outer(x_tm1, x_tm1, error_tm1),
+                _Outer(x_t, x_tm1, error_t * sample.rho_tm1 * ~sample.terminated_t),
+                _Outer(x_tm1, None, error_tm1),
+                _Outer(x_tm1, None, error_tm1 * sample.is_initial_tm1),
+                _Outer(x_tm1, None, sample.weight * sample.rho_tm1 * sample.terminated_t),
             )
 
-        return cls(*_sum_parts(map(parts, experience.samples())))
+        if loss_weight is not None:
+            return cls(*_sum_parts(map(parts, experience.merged())))
+        return experience.together(
+            cls, lambda batch: [cls(*sums) for sums in _sum_all(batch, parts)]
+        )
 
     def equation(
         self, semantics: EpisodeSemantics, ratio_discount: float, discount: float = 1.0
@@ -117,25 +130,40 @@ class PairMoments:
 
     @classmethod
     def of(cls, experience: Experience) -> PairMoments:
-        """One pass over the data."""
-        _check_size(experience, experience.features.size * experience.num_actions)
+        """One pass over data on features, for a whole batch of weightings; see `of_table` for tables."""
+        size, num_actions = experience.features.size, experience.num_actions
+        _check_size(experience, size * num_actions)
 
-        def parts(sample: Sample) -> tuple[Any, ...]:
-            psi, psi_bar = pair_features(experience, sample)
+        def parts(sample: Sample) -> tuple[_Outer, ...]:
             weight = sample.weight
             after = expected_features(experience, sample.x_t, sample.pi_t)
+            before = expected_features(experience, sample.x_tm1, sample.pi_tm1)
+            taken = [weight * (sample.a_tm1 == action) for action in range(num_actions)]
+            stays = ~sample.terminated_t
+            x = _rows(sample.x_tm1, size)
             return (
-                weight.sum(),
-                weight[sample.is_initial_tm1].sum(),
-                outer(psi, psi, weight),
-                outer(psi, after, weight * ~sample.terminated_t),
-                psi.T @ weight,
-                psi.T @ (weight * sample.terminated_t),
-                psi.T @ (weight * sample.r_t),
-                psi_bar.T @ (weight * sample.is_initial_tm1),
+                _Outer(None, None, weight),
+                _Outer(None, None, weight * sample.is_initial_tm1),
+                _Outer(before, None, weight * sample.is_initial_tm1),
+                *(_Outer(x, x, w) for w in taken),
+                *(_Outer(x, after, w * stays) for w in taken),
+                *(_Outer(x, None, w) for w in taken),
+                *(_Outer(x, None, w * sample.terminated_t) for w in taken),
+                *(_Outer(x, None, w * sample.r_t) for w in taken),
             )
 
-        return cls(*_sum_parts(map(parts, experience.samples())))
+        def made(sums: list[Any]) -> PairMoments:
+            count, starts, initial, *rest = sums
+            gram, cross, total, ended, reward = (
+                rest[i : i + num_actions] for i in range(0, len(rest), num_actions)
+            )
+            arrived = np.stack(cross, axis=1).reshape(size * num_actions, -1)
+            by_pair: list[Any] = [np.stack(v, axis=1).ravel() for v in (total, ended, reward)]
+            return cls(*[count, starts, _block_diagonal(gram), arrived, *by_pair, initial])
+
+        return experience.together(
+            cls, lambda batch: [made(sums) for sums in _sum_all(batch, parts)]
+        )
 
     @classmethod
     def of_table(cls, experience: Experience) -> PairMoments:
@@ -144,6 +172,10 @@ class PairMoments:
         Pairs are ordered by the model's states, then actions.
         """
         model = EmpiricalModel.of(experience)
+        return experience.once("pair moments of a table", lambda: cls._of_model(model))
+
+    @classmethod
+    def _of_model(cls, model: EmpiricalModel) -> PairMoments:
         size, num_actions = model.pairs.shape
         columns = np.arange(model.pi.size)
         bounds = np.arange(0, model.pi.size + 1, num_actions)
@@ -212,7 +244,11 @@ def solve(system: Matrix, right: Vector, ridge: float = 0.0) -> Vector:
             raise InputError(
                 "the data do not determine a ratio in every state; add a ridge, or use method='empirical'"
             ) from error
-    dense = np.asarray(system) + ridge * np.eye(len(right))
+    dense = np.array(system)
+    dense[np.diag_indices_from(dense)] += ridge
+    factors, pivots, info = lapack.dgetrf(dense)
+    if info == 0 and lapack.dgecon(factors, np.abs(dense).sum(axis=0).max())[0] > _CONDITION:
+        return np.asarray(lapack.dgetrs(factors, pivots, right)[0])
     return np.asarray(np.linalg.lstsq(dense, right)[0])
 
 
@@ -224,11 +260,85 @@ def _check_size(experience: Experience, size: int) -> None:
         )
 
 
-def _sum_parts(parts: Iterator[tuple[Any, ...]]) -> list[Any]:
-    sums = list(next(parts))
+class _Outer(NamedTuple):
+    """Σ weight · left rightᵀ over rows; without `right` Σ weight · left, and without both Σ weight."""
+
+    left: Any
+    right: Any
+    weight: Vector
+
+    def sum(self) -> Any:
+        """Over all rows."""
+        if self.left is None:
+            return self.weight.sum()
+        if self.right is None:
+            return self.left.T @ self.weight
+        if isinstance(self.left, np.ndarray) and not self.weight.all():
+            kept = self.weight != 0
+            return outer(self.left[kept], self.right[kept], self.weight[kept])
+        return outer(self.left, self.right, self.weight)
+
+    def sum_by(self, starts: NDArray[np.int64], weights: Dense) -> Dense:
+        """Over rows for each of several weightings of segments that begin at `starts`: weightings × size.
+
+        The sums of the segments are made once, and their weighted sums are matrix products.
+        """
+        if self.right is None:
+            each = self.weight if self.left is None else self.left * self.weight[:, None]
+            return np.asarray(weights @ np.add.reduceat(each, starts, axis=0))
+        kept = np.flatnonzero(self.weight)
+        left, right = self.left[kept] * self.weight[kept, None], self.right[kept]
+        total = np.zeros((len(weights), left.shape[1], right.shape[1]))
+        segment = np.searchsorted(starts, kept, side="right") - 1
+        heads = np.flatnonzero(np.diff(segment, prepend=-1))
+        if len(kept) < len(heads) * (1.0 + 100.0 / len(weights)):
+            # The sums of short segments take longer to write down than they save.
+            for sums, weight in zip(total, weights, strict=True):
+                np.matmul((left * weight[segment, None]).T, right, out=sums)
+            return total
+        bounds = [*itertools.pairwise([*heads.tolist(), len(kept)])]
+        step = max(1, _SEGMENT_NUMBERS // (len(heads) * right.shape[1]))
+        for first in range(0, left.shape[1], step):
+            some = left[:, first : first + step]
+            made = np.stack([some[a:b].T @ right[a:b] for a, b in bounds])
+            flat = weights[:, segment[heads]] @ made.reshape(len(bounds), -1)
+            total[:, first : first + step] = flat.reshape(len(weights), -1, right.shape[1])
+        return total
+
+
+def _sum_all(
+    batch: list[Experience], parts: Callable[[Sample], tuple[_Outer, ...]]
+) -> Iterator[list[Any]]:
+    """The sums of the parts for each of several weightings of the same data, in one pass if they are on features."""
+    if len(batch) == 1 or batch[0].is_tabular:
+        for experience in batch:
+            yield _sum_parts(map(parts, experience.merged()))
+        return
+    weights = np.stack([experience.trajectory_weights for experience in batch])
+    totals: list[Any] = []
+    for sample in batch[0].reweighted(np.ones(weights.shape[1])).samples():
+        starts = np.flatnonzero(np.diff(sample.trajectory, prepend=-1))
+        some = weights[:, sample.trajectory[starts]]
+        more = [part.sum_by(starts, some) for part in parts(sample)]
+        totals = [a + b for a, b in zip(totals, more, strict=True)] if totals else more
+    for sums in zip(*totals, strict=True):
+        yield [float(sums[0]), float(sums[1]), *sums[2:]]
+
+
+def _sum_parts(parts: Iterator[tuple[_Outer, ...]]) -> list[Any]:
+    sums = [part.sum() for part in next(parts)]
     for more in parts:
-        sums = [total + part for total, part in zip(sums, more, strict=True)]
+        sums = [total + part.sum() for total, part in zip(sums, more, strict=True)]
     return [float(sums[0]), float(sums[1]), *sums[2:]]
+
+
+def _block_diagonal(blocks: Sequence[Dense]) -> Dense:
+    """The Gram matrix of φ(s) ⊗ e_a, from that of φ(s) for each action."""
+    size, count = len(blocks[0]), len(blocks)
+    made = np.zeros((size, count, size, count))
+    for index, block in enumerate(blocks):
+        made[:, index, :, index] = block
+    return made.reshape(size * count, size * count)
 
 
 def _rows(x: NDArray[Any], size: int) -> Any:

@@ -6,6 +6,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,12 @@ from covshift.estimation.inputs import Data
 from covshift.estimation.policies import PolicyLike
 from covshift.estimation.ratio import fit_and_diagnose
 from covshift.validation import Vector, check_count, check_seed
+
+_BATCH_NUMBERS = 60_000_000
+"""Numbers that a batch of replicates may hold."""
+
+_MOST_FAILED = 0.5
+"""Share of the replicates that may have no answer before there is no interval."""
 
 
 def evaluate_policy(
@@ -117,18 +124,12 @@ def compare_estimators(
     """
     experience = Experience.of(data, policy, features=features, behavior=behavior)
     estimand = Estimand(objective, discount, ratio_discount, ridge=ridge)
-    _check_bootstrap(interval, replicates, seed)
-    estimates, failures = [], {}
-    for name in estimators_of(objective) if estimators is None else estimators:
-        try:
-            estimates.append(
-                evaluate_experience(experience, estimand, name, interval, replicates, seed)
-            )
-        except InputError as error:
-            if name not in ESTIMATORS:
-                raise
-            failures[name] = str(error)
-        progress(1)
+    names = estimators_of(objective) if estimators is None else list(estimators)
+    if unknown := [name for name in names if name not in ESTIMATORS]:
+        find_estimator(unknown[0], estimand)
+    found = _evaluate_all(experience, estimand, names, interval, replicates, seed, progress)
+    estimates = [one for one in found.values() if not isinstance(one, InputError)]
+    failures = {name: str(one) for name, one in found.items() if isinstance(one, InputError)}
     return Comparison(estimates, failures, truth)
 
 
@@ -193,29 +194,101 @@ def evaluate_experience(
     seed: int = 0,
 ) -> ValueEstimate:
     """`evaluate_policy` for prepared data, so that several questions can share them."""
+    all_found = _evaluate_all(experience, estimand, [estimator], interval, replicates, seed)
+    if isinstance(found := all_found[estimator], InputError):
+        raise found
+    return found
+
+
+def _evaluate_all(
+    experience: Experience,
+    estimand: Estimand,
+    names: Sequence[str],
+    interval: float | None,
+    replicates: int,
+    seed: int,
+    progress: Callable[[int], None] = lambda count: None,
+) -> dict[str, ValueEstimate | InputError]:
+    """The estimates by name, or why there is none. All estimators see each batch of replicates, so that they share its fits."""
     _check_bootstrap(interval, replicates, seed)
-    estimate = find_estimator(estimator, estimand).estimate
-    estimand.check(experience)
-    started = time.perf_counter()
-    with np.errstate(over="ignore", invalid="ignore"):
-        value = estimate(experience, estimand)
-    if not np.isfinite(value):
-        raise InputError(
-            f"{estimator} is not a finite number on these data: its weights grow beyond all numbers"
-        )
-    low = high = level = float("nan")
-    found = np.empty(0)
-    if interval is not None:
+    values: dict[str, float | InputError] = {}
+    seconds: dict[str, float] = {}
+    for name in names:
+        started = time.perf_counter()
+        values[name] = _attempt(name, experience, estimand)
+        seconds[name] = time.perf_counter() - started
+    answering = [name for name, value in values.items() if not isinstance(value, InputError)]
+    draws: dict[str, list[float]] = {name: [] for name in answering}
+    if interval is not None and answering:
         _check_trajectories(len(experience.logs))
-        draws = bootstrap_weights(len(experience.logs), replicates, np.random.default_rng(seed))
-        found = np.array([estimate(experience.reweighted(w), estimand) for w in draws])
-        low, high = percentile_interval(found, interval)
+        weights = bootstrap_weights(len(experience.logs), replicates, np.random.default_rng(seed))
+        size = _batch_size(experience)
+        while batch := list(islice(weights, size)):
+            members = experience.batch(batch)
+            for name in answering:
+                started = time.perf_counter()
+                for member in members:
+                    value = _attempt(name, member, estimand)
+                    draws[name].append(np.nan if isinstance(value, InputError) else value)
+                seconds[name] += time.perf_counter() - started
+    found: dict[str, ValueEstimate | InputError] = {}
+    for name, value in values.items():
+        if isinstance(value, InputError):
+            found[name] = value
+        else:
+            pairing = len(experience.logs), seed
+            found[name] = _with_interval(
+                name, value, np.array(draws[name]), interval, estimand, seconds[name], pairing
+            )
+        progress(1)
+    return found
+
+
+def _attempt(name: str, experience: Experience, estimand: Estimand) -> float | InputError:
+    """The number, or why there is none."""
+    try:
+        estimate = find_estimator(name, estimand).estimate
+        estimand.check(experience)
+        with np.errstate(over="ignore", invalid="ignore"):
+            value = float(estimate(experience, estimand))
+    except InputError as error:
+        return error
+    if not np.isfinite(value):
+        return InputError(
+            f"{name} is not a finite number on these data: its weights grow beyond all numbers"
+        )
+    return value
+
+
+def _with_interval(
+    name: str,
+    value: float,
+    draws: Vector,
+    interval: float | None,
+    estimand: Estimand,
+    seconds: float,
+    pairing: tuple[int, int],
+) -> ValueEstimate | InputError:
+    """The estimate with an interval from the replicates that have an answer."""
+    low = high = level = float("nan")
+    failed = int(np.isnan(draws).sum())
+    if interval is not None:
+        if failed > _MOST_FAILED * len(draws):
+            return InputError(
+                f"{failed} of {len(draws)} bootstrap replicates have no answer, so that there is no interval: use "
+                "interval=None, other features or a ridge"
+            )
+        low, high = percentile_interval(draws, interval)
         level = interval
-    seconds = time.perf_counter() - started
-    pairing = len(experience.logs), seed
-    return ValueEstimate(
-        estimator, float(value), low, high, level, estimand, found, seconds, pairing
-    )
+    return ValueEstimate(name, value, low, high, level, estimand, draws, seconds, pairing)
+
+
+def _batch_size(experience: Experience) -> int:
+    """How many replicates fit into memory at once, with their weights and sums."""
+    numbers = len(experience.logs)
+    if not experience.is_tabular:
+        numbers += 3 * (experience.features.size * experience.num_actions) ** 2
+    return max(1, _BATCH_NUMBERS // numbers)
 
 
 def bootstrap_weights(
