@@ -19,7 +19,7 @@ import pytest
 from covshift.cli.main import main
 from covshift.config.presets import make_config
 from covshift.config.training import RuntimeOptions
-from covshift.data.array_files import read_arrays
+from covshift.data.array_files import read_array, read_arrays
 from covshift.data.collection import Request, collect
 from covshift.data.import_export import export_minari
 from covshift.errors import InputError
@@ -116,6 +116,11 @@ def test_sizes_are_checked_before_memory_is_taken(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="wanted: its header says 16000000000000 bytes"):
         read_arrays(path)
     (tmp_path / "pi.npy").write_bytes(npy)
+    with (
+        (tmp_path / "pi.npy").open("rb") as file,
+        pytest.raises(ValueError, match="its header says 16000000000000 bytes, but it has 79"),
+    ):
+        read_array(file, len(npy))  # An open file would take memory for all that is asked of it.
     with pytest.raises(InputError, match="its header says 16000000000000 bytes"):
         collect(Request(ENV, 10, (f"file:{tmp_path / 'pi.npy'}",)), tmp_path / "out")
 
