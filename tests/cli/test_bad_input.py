@@ -448,6 +448,10 @@ def test_only_commands_that_continue_say_so(
     assert ("the same command continues" in text) == kept
 
 
+BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+"""With it, the last of the output is written when Python ends."""
+
+
 @pytest.mark.parametrize("command", [["runs", "list", "."], ["--help"], ["--version"]])
 def test_a_closed_pipe_ends_a_command_in_silence(command: list[str], tmp_path: Path) -> None:
     reading, writing = os.pipe()
@@ -457,6 +461,7 @@ def test_a_closed_pipe_ends_a_command_in_silence(command: list[str], tmp_path: P
         stdout=writing,
         stderr=subprocess.PIPE,
         cwd=tmp_path,
+        env=BUFFERED,
         check=False,
     )
     os.close(writing)
@@ -471,6 +476,7 @@ def test_an_output_that_cannot_be_written_is_one_sentence() -> None:
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
+            env=BUFFERED,
             check=False,
         )
     assert done.returncode == 1
