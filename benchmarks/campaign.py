@@ -255,14 +255,16 @@ def kill_all(
         task, count, out = every[name], counts[name], place / f"{name}-killed"
         for left in place.glob(f"*{out.name}*"):
             shutil.rmtree(left, ignore_errors=True)
+        ended = None
         for _ in range(min(per_round, kills - done)):
-            if not kill_once(task.command(out), out, times[name], rng, count):
+            ended = kill_once(task.command(out), out, times[name], rng, count)
+            if ended is not None:
                 break
             done += 1
             if task.is_finished(out) and content(out, task.kept) != whole[name]:
                 count["undetected"] += 1
                 print(f"{name}: readers accept what a kill left", file=sys.stderr)
-        result = subprocess.run(task.command(out), capture_output=True, text=True)
+        result = ended or subprocess.run(task.command(out), capture_output=True, text=True)
         same = content(out, task.kept) == whole[name] and task.is_finished(out)
         # A command that had ended before it was killed may refuse to begin again.
         is_over = same and bool(task.refusal) and task.refusal in result.stderr
@@ -277,20 +279,26 @@ def kill_all(
 
 def kill_once(
     command: list[str], out: Path, times: Times, rng: np.random.Generator, count: Counter[str]
-) -> bool:
-    """Starts a command and kills it at a random moment; returns whether it was still running then."""
+) -> subprocess.CompletedProcess[str] | None:
+    """Starts a command and kills it at a random moment; returns how it ended if it was faster."""
     before = state_of(out)
     after_writing = rng.random() > 0.25
-    pause = rng.uniform(0, times.end - times.begin if after_writing else times.end)
+    # Somewhat less than the whole time, since a command that was killed before has less to do.
+    pause = rng.uniform(0, 0.7 * (times.end - times.begin) if after_writing else times.end)
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
-            command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, start_new_session=True
+            command,
+            stdout=subprocess.DEVNULL,
+            stderr=output,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
         )
         try:
             while after_writing and process.poll() is None and state_of(out) == before:
                 time.sleep(0.01)
-            process.wait(pause)
-            return False
+            status = process.wait(pause)
+            output.seek(0)
+            return subprocess.CompletedProcess(command, status, "", output.read().decode())
         except subprocess.TimeoutExpired:
             started = descendants(process.pid)
         finally:
@@ -303,7 +311,7 @@ def kill_once(
     for pid in filter(is_running, started):
         count["left"] += 1
         os.kill(pid, signal.SIGKILL)
-    return True
+    return None
 
 
 def state_of(out: Path) -> set[tuple[str, int]]:

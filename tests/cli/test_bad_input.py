@@ -19,7 +19,7 @@ import pytest
 from covshift.cli.main import main
 from covshift.config.presets import make_config
 from covshift.config.training import RuntimeOptions
-from covshift.data.array_files import read_arrays
+from covshift.data.array_files import read_array, read_arrays
 from covshift.data.collection import Request, collect
 from covshift.data.import_export import export_minari
 from covshift.errors import InputError
@@ -116,6 +116,11 @@ def test_sizes_are_checked_before_memory_is_taken(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="wanted: its header says 16000000000000 bytes"):
         read_arrays(path)
     (tmp_path / "pi.npy").write_bytes(npy)
+    with (
+        (tmp_path / "pi.npy").open("rb") as file,
+        pytest.raises(ValueError, match="its header says 16000000000000 bytes, but it has 79"),
+    ):
+        read_array(file, len(npy))  # An open file would take memory for all that is asked of it.
     with pytest.raises(InputError, match="its header says 16000000000000 bytes"):
         collect(Request(ENV, 10, (f"file:{tmp_path / 'pi.npy'}",)), tmp_path / "out")
 
@@ -443,6 +448,10 @@ def test_only_commands_that_continue_say_so(
     assert ("the same command continues" in text) == kept
 
 
+BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+"""With it, the last of the output is written when Python ends."""
+
+
 @pytest.mark.parametrize("command", [["runs", "list", "."], ["--help"], ["--version"]])
 def test_a_closed_pipe_ends_a_command_in_silence(command: list[str], tmp_path: Path) -> None:
     reading, writing = os.pipe()
@@ -452,6 +461,7 @@ def test_a_closed_pipe_ends_a_command_in_silence(command: list[str], tmp_path: P
         stdout=writing,
         stderr=subprocess.PIPE,
         cwd=tmp_path,
+        env=BUFFERED,
         check=False,
     )
     os.close(writing)
@@ -466,6 +476,7 @@ def test_an_output_that_cannot_be_written_is_one_sentence() -> None:
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
+            env=BUFFERED,
             check=False,
         )
     assert done.returncode == 1
