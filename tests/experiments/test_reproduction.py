@@ -39,10 +39,12 @@ ALIASES = {
 }
 OURS = (
     "matched_settings",
+    "online_control",
     "ratio_scale",
     "replay_size",
     "reweighting",
     "right_size",
+    "traces",
     "two_cures",
     "weighting",
     "where_it_pays",
@@ -71,8 +73,10 @@ def test_every_figure_of_the_paper_has_its_experiment() -> None:
 def test_runs_that_differ_have_names_that_differ(scale: str) -> None:
     names: dict[str, Any] = {}
     for experiment in comparisons_at(scale):
-        for config in experiment.configs(scale, 2).values():
-            assert names.setdefault(run_name(config), config) == config
+        online = experiment.online_arms(scale)
+        for (_, label, _), config in experiment.configs(scale, 2).items():
+            what = config, label in online
+            assert names.setdefault(run_name(config, online=what[1]), what) == what
     assert run_name(make_config("MinAtar/Breakout-v1", ratio_discount=0.9)) == (
         "Breakout+c51-corrected+ratio_discount-0.9+small+seed0"
     )
@@ -129,8 +133,10 @@ def test_seeds_are_the_papers_and_those_that_were_fixed_before_the_runs() -> Non
         "normalization",
         "auxiliary",
         "frames",
+        "online_control",
         "replay_size",
         "reweighting",
+        "traces",
         "weighting",
     }
 

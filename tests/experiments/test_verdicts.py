@@ -16,11 +16,13 @@ from covshift.experiments import (
     matched_settings,
     mean_ratio,
     normalization,
+    online_control,
     ratio_discount,
     ratio_scale,
     replay_size,
     reweighting,
     right_size,
+    traces,
     two_cures,
     weighting,
     where_it_pays,
@@ -100,6 +102,39 @@ def test_reweighting(resampled: float, wanted: str) -> None:
             reweighting.EXPERIMENT, {reweighting.RESAMPLED: resampled, reweighting.RAW: raw}
         )
         assert reweighting.verdict(runs(levels)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("matched", "td_error", "wanted"),
+    [(1.0, 0.0, HOLDS), (1.0, 2.0, FAILS), (-1.0, -2.0, FAILS), (0.0, -1.0, UNDECIDED)],
+)
+def test_online_control(matched: float, td_error: float, wanted: str) -> None:
+    for papers in (-5.0, 5.0):  # The paper's ratio is shown and not judged.
+        levels = with_levels(
+            online_control.EXPERIMENT,
+            {
+                online_control.MATCHED: matched,
+                online_control.TD_ERROR: td_error,
+                online_control.PAPERS: papers,
+            },
+        )
+        assert online_control.verdict(runs(levels, seeds=5, tasks=4)) == wanted
+
+
+def test_traces() -> None:
+    both = {pair[0]: 1.0 for pair in traces.judged().values()}
+    for other in (-5.0, 5.0):  # One step and 3 steps are shown and not judged.
+        shown = {
+            traces.label_of(method, source): other
+            for method in (traces.BASELINE, traces.N_STEP)
+            for source in traces.SOURCES
+        }
+        assert traces.verdict(runs(with_levels(traces.EXPERIMENT, both | shown))) == HOLDS
+    for _, alone in traces.judged().values():  # Each of the four comparisons can fail.
+        levels = with_levels(traces.EXPERIMENT, both | {alone: 2.0})
+        assert traces.verdict(runs(levels)) == FAILS
+        levels = with_levels(traces.EXPERIMENT, both | {alone: 1.0})
+        assert traces.verdict(runs(levels)) == UNDECIDED
 
 
 SMALL_DISCOUNT, *_, LARGE_DISCOUNT = ratio_discount.HELPFUL
@@ -529,6 +564,12 @@ NULLS: dict[str, dict[str, Callable[[int], Draw]]] = {
             ratio_discount, {**HELP, LARGE_DISCOUNT: 2 * FAR, ratio_discount.BASELINE: FAR}
         ),
     },
+    "online_control": {
+        "no difference": scored(online_control),
+        "like one arm": scored(
+            online_control, {online_control.MATCHED: FAR, online_control.TD_ERROR: FAR}
+        ),
+    },
     "ratio_scale": {"at the bound": scaled(0.0, 0.0), "one at the bound": scaled(FAR, 0.0)},
     "replay_size": {
         "no difference": scored(replay_size),
@@ -537,6 +578,14 @@ NULLS: dict[str, dict[str, Callable[[int], Draw]]] = {
         ),
     },
     "reweighting": {"no difference": scored(reweighting)},
+    "traces": {
+        "no difference": scored(traces),
+        "like one of four": scored(
+            traces,
+            {both: FAR for both, _ in list(traces.judged().values())}
+            | {next(iter(traces.judged().values()))[1]: FAR},
+        ),
+    },
     "two_cures": {
         "no difference": cured({}),
         "one cure": cured({two_cures.SQUARED_FRESH: FAR}),

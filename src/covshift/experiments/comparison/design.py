@@ -72,11 +72,13 @@ class Arm:
         label: its name in the figure's legend.
         preset: the method.
         leaves: settings that differ from the preset, by the names of their fields.
+        online: the agent collects its own data, instead of learning from random play.
     """
 
     label: str
     preset: str
     leaves: Mapping[str, Any] = field(default_factory=dict)
+    online: bool = False
 
 
 @final
@@ -125,6 +127,10 @@ class Comparison:
             for game in self.games[scale]
             for arm in self.arms[scale]
         }
+
+    def online_arms(self, scale: str) -> set[str]:
+        """The labels of the arms whose agents collect their own data."""
+        return {arm.label for arm in self.arms[scale] if arm.online}
 
     def cost(self, scale: str) -> str:
         """The number of runs and updates, and roughly how long they take."""

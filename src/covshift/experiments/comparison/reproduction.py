@@ -29,6 +29,7 @@ from covshift.files import CHECKSUMS, sha256, write_json
 from covshift.records import COLUMNS
 from covshift.report.drawing import draw_figure
 from covshift.report.figures_page import find_sources, write_report
+from covshift.runs.data_sources import ONLINE
 from covshift.runs.sweeps import Job
 from covshift.validation import check_count
 from covshift.version import __version__
@@ -44,12 +45,17 @@ def reproduce(experiment: Comparison, out: Path, options: RunOptions, console: C
     if options.seeds is not None:
         seeds = check_count("seeds", options.seeds)
     configs = experiment.configs(options.scale, seeds)
+    online = experiment.online_arms(options.scale)
     data: dict[DataKey, Path] = {}
-    for config in configs.values():
-        if dataset_of(config) not in data:
+    for (_, label, _), config in configs.items():
+        if label not in online and dataset_of(config) not in data:
             data[dataset_of(config)] = collect_data(config, out / "data", console)
     jobs = {
-        key: Job(out / "runs" / run_name(config), config, str(data[dataset_of(config)]))
+        key: Job(
+            out / "runs" / run_name(config, online=key[1] in online),
+            config,
+            ONLINE if key[1] in online else str(data[dataset_of(config)]),
+        )
         for key, config in configs.items()
     }
     train_all(list(jobs.values()), engine, console)
@@ -67,8 +73,11 @@ def reproduce(experiment: Comparison, out: Path, options: RunOptions, console: C
     return Outcome(folder / "index.html", f"Figure, table and raw numbers: {folder}.")
 
 
-def run_name(config: TrainConfig) -> str:
-    """A readable name that differs for runs that differ: game, preset, settings that are not the preset's, scale, seed."""
+def run_name(config: TrainConfig, *, online: bool = False) -> str:
+    """A readable name that differs for runs that differ: game, preset, settings that are not the preset's, scale, seed.
+
+    Runs that collect their own data have the word online in it.
+    """
     usual = make_config(config.env, config.preset, config.scale).leaves()
     changes = [
         f"{name}-{_said(value)}"
@@ -76,6 +85,8 @@ def run_name(config: TrainConfig) -> str:
         if name != "seed" and value != usual[name]
     ]
     game = config.env.split("/")[-1].split("-")[0]
+    if online:
+        changes.append(ONLINE)
     parts = [game, config.preset, *changes, config.scale, f"seed{config.seed}"]
     return "+".join(parts).replace("/", "-").replace(":", "-")
 
@@ -122,7 +133,7 @@ def _figure(results: Results, command: str) -> dict[str, Any]:
 def _about_data(results: Results) -> list[str]:
     """Which runs learned from which dataset, where there are several."""
     number = DATASETS[results.scale]
-    if number == 1:
+    if number == 1 or not results.data:
         return []
     return [
         f"Each game has {number} datasets, each collected with a data seed of its own; the run of seed k learns from "

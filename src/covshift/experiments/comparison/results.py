@@ -77,12 +77,17 @@ class DataRecord(NamedTuple):
 @final
 @dataclass(frozen=True, eq=False)
 class RunRecord:
-    """What a finished run wrote down."""
+    """What a finished run wrote down.
+
+    Attributes:
+        online: whether its agent collected its own data.
+    """
 
     path: Path
     config: TrainConfig
     status: str
     rows: list[Row]
+    online: bool = False
 
     @classmethod
     def read(cls, path: Path) -> RunRecord:
@@ -90,7 +95,8 @@ class RunRecord:
         from covshift.records import RunFolder
 
         folder = RunFolder(path)
-        return cls(path, folder.config(), folder.status()["status"], folder.metrics())
+        online = folder.provenance()["data"] == "online"
+        return cls(path, folder.config(), folder.status()["status"], folder.metrics(), online)
 
     @property
     def diverged(self) -> bool:
@@ -202,11 +208,11 @@ class Results:
         return {"title": game, "x": "updates", "y": y, "arms": arms, "lines": []}
 
     def score_panel(self, game: str, labels: Sequence[str] | None = None) -> dict[str, Any]:
-        """The learning curves of a game, with the random policy's score as a horizontal line."""
+        """The learning curves of a game, with the random policy's score as a horizontal line where there are its data."""
         usual = {key: data for key, data in self.data.items() if key == DataKey(game, key.seed)}
         scores = [data.behavior_score for data in usual.values()]
-        line = {"label": "random policy", "y": float(np.mean(scores))}
-        return self.panel(game, "score", "score", labels) | {"lines": [line]}
+        lines = [{"label": "random policy", "y": float(np.mean(scores))}] if scores else []
+        return self.panel(game, "score", "score", labels) | {"lines": lines}
 
     def score_panels(self) -> list[dict[str, Any]]:
         """The learning curves of every game."""
@@ -268,7 +274,10 @@ class Results:
                 "update": row["update"],
                 "mean_ratio": row["mean_ratio"],
                 "mean_ratio_pi": row["mean_ratio_pi"],
-                "state": invariant(
+                # The share of starts of an agent's own data changes, and only the run knew it.
+                "state": row["invariant"]
+                if run.online
+                else invariant(
                     float(row["mean_ratio"]),
                     float(row["mean_ratio_pi"]),
                     run.config.ratio,
