@@ -17,6 +17,7 @@ from covshift.learners.deep import (
     Batches,
     Diverged,
     UpdateReport,
+    agent,
     end_batch,
     make_priority,
     ratio_batch,
@@ -103,6 +104,40 @@ def test_a_stack_learns_what_lone_agents_learn(variant: dict[str, Any], store: S
     start = learner_of(configs[0], store)
     with pytest.raises(AssertionError):
         assert_close(start, stacked[0], 1e-6)
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda v: "-".join(map(str, v.values())))
+def test_a_recording_computes_the_same_bits(
+    variant: dict[str, Any], store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Against automatic differentiation; recorded after two updates, and the target network moves in between."""
+    config = make_config(ENV, scale="smoke", target_period=16, **variant)
+    found = {}
+    for plain_updates in (2, 10):
+        monkeypatch.setattr(agent, "_UPDATES_BEFORE_RECORDING", plain_updates)
+        learner = learner_of(config, store)
+        reports = [learner.update(*batches_of(config, store, update)) for update in range(6)]
+        found[plain_updates] = learner, reports
+    assert_close(found[10][0], found[2][0], 0.0)
+    assert found[2][0].state_dict().values == found[10][0].state_dict().values
+    for ours, theirs in zip(found[2][1], found[10][1], strict=True):
+        np.testing.assert_array_equal(ours.means.detach(), theirs.means.detach())
+        for name in ("priority", "ratio"):
+            if getattr(theirs, name) is None:
+                assert getattr(ours, name) is None
+            else:
+                np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name))
+
+
+def test_a_recorded_update_that_diverges_changes_nothing(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent, "_UPDATES_BEFORE_RECORDING", 0)
+    config = make_config(ENV, "c51-matched", "smoke", divergence_bound=0.01)
+    learner, twin = learner_of(config, store), learner_of(config, store)
+    with pytest.raises(Diverged, match=r"mean \|c\| of update 1"):
+        learner.update(*batches_of(config, store, 0))
+    assert_close(twin, learner, 0.0)
 
 
 @pytest.mark.parametrize("preset", ["c51-corrected", "c51-dual", "c51-matched"])

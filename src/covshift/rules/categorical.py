@@ -65,5 +65,6 @@ def cross_entropy(p: ArrayT, log_q: ArrayT) -> ArrayT:
 def chosen(x: ArrayT, action: Any) -> ArrayT:
     """The entry of each sample's action: x[k, action[k]]."""
     xp = array_api_compat.array_namespace(x)
-    picked: ArrayT = x[xp.arange(x.shape[0]), action]
+    index = action[(...,) + (None,) * (x.ndim - 1)]
+    picked: ArrayT = xp.take_along_axis(x, index, axis=1)[:, 0]
     return picked

@@ -166,7 +166,7 @@ def arrival_target(
 
 
 def mass_closure(
-    mean_ratio: ArrayT, mean_ended: ArrayT, initial_share: float, ratio_discount: float
+    mean_ratio: ArrayT, mean_ended: ArrayT, initial_share: ArrayT | float, ratio_discount: float
 ) -> ArrayT:
     """The factor α that gives a positive ratio c̃ of any size the balance of an exact one.
 

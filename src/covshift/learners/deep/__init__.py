@@ -15,7 +15,8 @@ from covshift.learners.deep.batches import (
 )
 from covshift.learners.deep.priorities import Priority, UpdateReport, make_priority
 from covshift.learners.deep.ratio import RatioLearner, RatioLoss
-from covshift.learners.deep.stack import AgentStack, Batches, stack_key
+from covshift.learners.deep.recorded import Batches
+from covshift.learners.deep.stack import AgentStack, stack_key
 from covshift.learners.deep.state import LearnerState
 
 __all__ = [

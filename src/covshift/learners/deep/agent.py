@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple, cast, final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.optim.adam import adam
 
 from covshift.config.training import TrainConfig
 from covshift.learners.deep.batches import RatioBatch, TraceBatch, ValueBatch
 from covshift.learners.deep.closure import MassClosure
 from covshift.learners.deep.priorities import DrawnTransitions, Priority, UpdateReport
 from covshift.learners.deep.ratio import RatioLoss, clipped
+from covshift.learners.deep.recorded import (
+    Arguments,
+    Batches,
+    Recording,
+    leaves_of,
+    running_means,
+    set_running_means,
+)
 from covshift.learners.deep.state import LearnerState
-from covshift.networks import LINEAR, AgentNetwork, value_support
+from covshift.networks import LINEAR, AgentNetwork, NatureTorso, value_support
 from covshift.rules import (
     LinkOverflowError,
     categorical_target,
@@ -35,6 +45,10 @@ REPORTED_MEANS = ("value_loss", "ratio_loss", "residual", "ratio", "ratio_square
 
 _LEAST_MEAN = 1e-6
 """Below this mean the ratio is taken for 0, and the loss is not divided by it."""
+
+
+_UPDATES_BEFORE_RECORDING = 100
+"""Updates that are differentiated anew, since recording takes as long as a few hundred updates save."""
 
 
 class Diverged(Exception):  # noqa: N818
@@ -115,6 +129,11 @@ class AgentLearner:
             self.closure = MassClosure(config.ratio.ratio_discount, device)
         self.num_updates = 0
         self._correction = config.replay.correction
+        self._parameters = list(self.network.parameters())
+        self._target_parameters = list(self.target.parameters())
+        self._is_recorded = self._can_be_recorded()
+        self._recordings: dict[Hashable, Recording] = {}
+        self._updates_here = 0
 
     def update(
         self,
@@ -132,18 +151,53 @@ class AgentLearner:
         Raises:
             Diverged: nothing was changed.
         """
-        weights = None if loss_weights is None else loss_weights.astype(np.float32)
+        batches = Batches(values, ratios, loss_weights)
+        self._updates_here += 1
+        if self._is_recorded and self._updates_here > _UPDATES_BEFORE_RECORDING:
+            found = self._update_recorded(batches)
+        else:
+            found = self._update(batches)
+        self.finish_update()
+        return UpdateReport(_to_numpy(found.priority), _to_numpy(found.ratio), found.means)
+
+    def _update(self, batches: Batches) -> Forward:
+        """A step by automatic differentiation."""
+        values, ratios, given = batches
+        weights = None if given is None else given.astype(np.float32)
         try:
             found = self.forward(values, ratios, weights)
         except LinkOverflowError as error:
             raise Diverged(f"update {self.num_updates + 1}: {error}") from error
         self.check(float(found.loss.detach()), None if found.size is None else float(found.size))
-
         self.optimizer.zero_grad()
         found.loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
-        self.finish_update()
-        return UpdateReport(_to_numpy(found.priority), _to_numpy(found.ratio), found.means)
+        return found
+
+    def _update_recorded(self, batches: Batches) -> Forward:
+        """The same step to the bit, by a recording of its gradient."""
+        leaves = [torch.from_numpy(np.asarray(leaf)) for leaf in leaves_of(batches)]
+        online = [parameter.detach() for parameter in self._parameters]
+        arguments = Arguments(online, self._target_parameters, running_means(self), leaves)
+        shapes = tuple(leaf.shape for leaf in leaves)
+        if shapes not in self._recordings:
+            self._recordings[shapes] = Recording(self, batches, arguments)
+        gradients, fields, running = self._recordings[shapes](arguments)
+        found = Forward(**(dict.fromkeys(Forward._fields) | fields))  # type: ignore[arg-type]
+        self.check(float(found.loss), None if found.size is None else float(found.size))
+        set_running_means(self, running)
+        self.step([gradient.contiguous() for gradient in gradients])
+        return found
+
+    def _can_be_recorded(self) -> bool:
+        """Whether a recording pays, as on small networks, and computes the same."""
+        # The exponential link looks at numbers to refuse scores that overflow.
+        is_small = not isinstance(self.network.torso, NatureTorso)
+        return (
+            is_small
+            and self.device.type == "cpu"
+            and self.config.network.ratio_head != "exponential"
+        )
 
     def forward(
         self,
@@ -176,6 +230,33 @@ class AgentLearner:
             raise Diverged(
                 f"the mean |c| of update {self.num_updates + 1} is {size:.4g}, beyond {bound:g}"
             )
+
+    def step(self, gradients: Sequence[Tensor]) -> None:
+        """The optimizer's step; each gradient must have the memory layout of its parameter."""
+        slots = [self.optimizer.state[parameter] for parameter in self._parameters]
+        if not slots[0]:  # The first step makes the moments.
+            for parameter, gradient in zip(self._parameters, gradients, strict=True):
+                parameter.grad = gradient
+            self.optimizer.step()
+            return
+        group = self.optimizer.param_groups[0]
+        # The same function without what `Optimizer.step` does around it, which takes as long as a small network's step.
+        adam(
+            [parameter.detach() for parameter in self._parameters],
+            list(gradients),
+            [slot["exp_avg"] for slot in slots],
+            [slot["exp_avg_sq"] for slot in slots],
+            [],
+            [slot["step"] for slot in slots],
+            fused=True,
+            lr=group["lr"],
+            beta1=group["betas"][0],
+            beta2=group["betas"][1],
+            eps=group["eps"],
+            weight_decay=group["weight_decay"],
+            amsgrad=group["amsgrad"],
+            maximize=group["maximize"],
+        )
 
     def finish_update(self) -> None:
         """Counts an update, and copies the network to the target network if that is due."""
@@ -224,16 +305,18 @@ class AgentLearner:
         loss_weights: NDArray[np.float32] | None,
     ) -> _Losses:
         """The forward pass."""
-        size = len(values.a_tm1)
         p_target, ratio_target = self._targets(values, ratios)
 
         seen = [values.s_tm1] if ratios is None else [values.s_tm1, ratios.s_t]
-        features = cast(Tensor, self.network.torso(self._states(*seen)))
-        logits = cast(Tensor, self.network.value_head(features[:size]))
+        # One split, whose gradient is one join; two slices would each fill the whole gradient.
+        merged = cast(Tensor, self.network.torso(self._states(*seen)))
+        parts = torch.split(merged, [len(states) for states in seen])
+        features = parts[0]
+        logits = cast(Tensor, self.network.value_head(features))
         action = self._tensor(values.a_tm1)
         errors = cross_entropy(p_target, torch.log_softmax(chosen(logits, action), dim=-1))
         drawn = DrawnTransitions(
-            errors.detach(), lambda: self._ratio_of(features[:size]), lambda: self._rho(values)
+            errors.detach(), lambda: self._ratio_of(features), lambda: self._rho(values)
         )
         if self.config.value.conservatism > 0:
             q = expected_value(torch.softmax(logits, dim=-1), self.support)
@@ -244,7 +327,7 @@ class AgentLearner:
             return _Losses(value_loss, value_loss.detach(), zero, zero, None, drawn)
         assert ratio_target is not None
         assert self.network.ratio_head is not None
-        ratio_features = features[size:]
+        ratio_features = parts[1]
         if self.config.network.ratio_gradient == "head":
             ratio_features = ratio_features.detach()
         z_t = self.network.ratio_head.score(ratio_features)

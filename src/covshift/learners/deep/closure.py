@@ -54,8 +54,11 @@ class MassClosure:
         # A part of which the batch has no state keeps its mean.
         self.means = torch.where(seen.isnan(), self.means, torch.lerp(seen, self.means, _MEMORY))
         inner, end, ended = self.means
-        mean_ratio = (1.0 - ends.share) * inner + ends.share * end
-        factor: Tensor = mass_closure(
-            mean_ratio, ends.share * ended, ends.initial_share, self.ratio_discount
+        # Float64 wherever the shares come from: an agent alone has numbers, an agent in a stack has tensors.
+        share, initial_share = (
+            torch.as_tensor(x, dtype=torch.float64, device=self.means.device)
+            for x in (ends.share, ends.initial_share)
         )
+        mean_ratio = (1.0 - share) * inner + share * end
+        factor: Tensor = mass_closure(mean_ratio, share * ended, initial_share, self.ratio_discount)
         return factor
