@@ -98,7 +98,7 @@ def open_run(out: Path, data: str, preset: str, seed: int, stores: dict[str, Sto
     )
     folder = RunFolder(out)
     create_run(folder, config, data, RuntimeOptions(device="cpu", threads=1))
-    return resume_run(folder, None, lambda _: None, stores)
+    return resume_run(folder, None, lambda _: None, stores=stores)
 
 
 def show_agreement(data: Path, place: Path, preset: str, updates: int) -> None:

@@ -15,9 +15,10 @@ from covshift.config.training import RuntimeOptions, TrainConfig
 from covshift.data.collection import Request, collect
 from covshift.errors import InputError
 from covshift.records import RunFolder
+from covshift.runs.cluster import run_on_ray
 from covshift.runs.launch import create_run, resume_run, start_or_resume
 from covshift.runs.stacks import resume_stack, run_stacked
-from covshift.runs.sweeps import Job, Sweep, stacks_of
+from covshift.runs.sweeps import LOG, Job, Sweep, stacks_of
 from covshift.runs.training import Interrupted, run_to_end
 
 ENV = "covshift/RandomWalk-v0"
@@ -166,3 +167,22 @@ def test_a_sweep_stacks_what_can_be_stacked(tmp_path: Path, data: list[str]) -> 
     assert list(sweep.failed) == [1]
     assert [jobs[k].status for k in (0, 2, 3, 4)] == ["finished"] * 4
     assert sweep.tries[3] == sweep.tries[4] == 1
+
+
+def test_a_ray_task_updates_a_stack(tmp_path: Path, data: list[str]) -> None:
+    """With the bytes of a stack in this process; a run that cannot be stacked gets a task of its own."""
+    ray = pytest.importorskip("ray")
+    configs = [*(config_of(seed) for seed in range(3)), config_of(0, ratio_head="exponential")]
+    jobs = [Job(tmp_path / "ray" / str(k), config, data[0]) for k, config in enumerate(configs)]
+    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    try:
+        assert run_on_ray(jobs, RUNTIME, quiet, address=None, stack=8) == {}
+    finally:
+        ray.shutdown()
+    assert [job.status for job in jobs] == ["finished"] * 4
+    # A task writes its messages beside the first of its runs.
+    assert [(job.folder / LOG).exists() for job in jobs] == [True, False, False, True]
+    here = made(tmp_path / "here", data[:1] * 2, configs[:3])
+    resume_stack(here, quiet)
+    for job, folder in zip(jobs, here, strict=False):
+        assert contents(RunFolder(job.folder)) == contents(folder)

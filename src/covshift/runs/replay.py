@@ -113,11 +113,13 @@ class Replay:
         assert isinstance(self.transitions, PrioritizedSampler)
         assert report.priority is not None
         unit = self.priority.unit
-        self.transitions.update(draw.ids, report.priority / unit)
-        if self.priority.renews_states:
+        ids, priority = draw.ids, report.priority
+        if self.priority.renews_states:  # A row that is in both batches keeps its ratio.
             assert draw.state_ids is not None
             assert report.ratio is not None
-            self.transitions.update(draw.state_ids, report.ratio / unit)
+            ids = np.concatenate([ids, draw.state_ids])
+            priority = np.concatenate([priority, report.ratio])
+        self.transitions.update(ids, priority / unit)
         self.priority.of_new = self.priority.of_new_after(self.priority.of_new, report)
 
     def slide(self, update: int) -> None:
