@@ -2,6 +2,7 @@
 
 from covshift.learners.deep.agent import REPORTED_MEANS, AgentLearner, Diverged
 from covshift.learners.deep.batches import (
+    EndBatch,
     RatioBatch,
     ValueBatch,
     end_batch,
@@ -20,6 +21,7 @@ __all__ = [
     "AgentStack",
     "Batches",
     "Diverged",
+    "EndBatch",
     "LearnerState",
     "Priority",
     "RatioBatch",
