@@ -271,7 +271,7 @@ def _train(trainer: Trainer, runtime: RuntimeOptions) -> None:
     view = TrainingView(Console(), label, trainer.update, config.optimization.num_updates)
     try:
         with view:
-            run_to_end(trainer, view.tick, tensorboard=runtime.tensorboard)
+            run_to_end(trainer, view.tick, log=runtime.log)
     except Diverged as error:
         print(f"covshift: {path} diverged: {error}; its last checkpoint is kept", file=sys.stderr)
         sys.exit(1)
