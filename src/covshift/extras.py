@@ -29,6 +29,7 @@ EXTRAS = {
     "ray": Extra(("ray",), "runs on a Ray cluster need ray"),
     "sb3": Extra(("torch", "stable_baselines3"), "replay buffers for DQN need stable-baselines3"),
     "tensorboard": Extra(("tensorboard",), "TensorBoard events need tensorboard"),
+    "wandb": Extra(("wandb",), "the Weights & Biases log needs wandb"),
     "torch": Extra(("torch",), "agents and neural networks need PyTorch"),
 }
 

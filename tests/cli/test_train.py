@@ -22,7 +22,7 @@ def train(tmp_path: Path, *more: str) -> list[str]:
 
 
 def test_train_evaluate_watch_and_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(train(tmp_path, "--num-updates", "20", "--tensorboard"))
+    main(train(tmp_path, "--num-updates", "20", "--log", "tensorboard"))
     out = capsys.readouterr().out
     assert "Collecting 2,000 transitions" in out
     assert re.search(r"update 20/20 · score .* mean c under μ .* mean c under π .*/s", out)
@@ -41,6 +41,27 @@ def test_train_evaluate_watch_and_list(tmp_path: Path, capsys: pytest.CaptureFix
     with pytest.raises(SystemExit):
         main(["resume", str(tmp_path / "run")])
     assert "is finished after 20 updates" in capsys.readouterr().err
+
+
+def test_weights_and_biases_need_no_network(tmp_path: Path) -> None:
+    pytest.importorskip("wandb", reason="the extra 'wandb' is not installed")
+    main(train(tmp_path, "--num-updates", "10", "--log", "wandb"))
+    (written,) = (tmp_path / "run" / "wandb").glob("offline-run-*/*.wandb")
+    end = time.monotonic() + 30
+    while b"value_loss" not in written.read_bytes():
+        assert time.monotonic() < end  # A process of wandb writes after the run has ended.
+        time.sleep(0.1)
+
+
+def test_a_tool_that_is_not_installed_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(SystemExit):
+        main(train(tmp_path, "--num-updates", "2", "--log", "wandb"))
+    said = capsys.readouterr().err
+    assert "the Weights & Biases log needs wandb: pip install 'covshift[wandb]'" in said
+    assert not (tmp_path / "run").exists()
 
 
 def test_values_at_the_end_of_their_support_are_a_warning(

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from covshift.envs.finite import FiniteMDPEnv
 from covshift.errors import InputError
 from covshift.integrations import RatioReplay
-from covshift.learners.deep import ring_batch
+from covshift.learners.deep import closure, ring_batch
 from covshift.theory import c_star
 from covshift.theory.examples import Problem, episodic
 
@@ -110,31 +110,41 @@ def mixture(
 
 
 def slow_ratio(replay: RatioReplay, pi: NDArray[np.float64], gamma: float) -> NDArray[np.float64]:
-    """The ratio of each state that is the mean of its targets over the replay, row by row in the order of time."""
+    """The ratio of each state that is the mean of its targets over the replay, row by row in the order of time.
+
+    Each source is multiplied by the factor under which the mass that leaves the replay is the mass that enters it (B7).
+    """
     rows, steps = len(replay.actions), replay.priorities.steps
     states = replay.observations.argmax(axis=2)
     num_states = len(pi)
-    matrix, constant, count = (
-        np.zeros((num_states,) * 2),
-        np.zeros(num_states),
-        np.zeros(num_states),
-    )
+    matrix, left = np.zeros((num_states,) * 2), np.zeros(num_states)
+    constant, count, initial = np.zeros(num_states), np.zeros(num_states), 0
     for env in range(replay.num_envs):
         for t in range(steps - rows + 1, steps):
             now, before = t % rows, (t - 1) % rows
             s_t, s_tm1 = states[now, env], states[before, env]
             count[s_t] += 1
+            if replay.terminated[now, env]:
+                left[s_t] += pi[s_t, replay.actions[now, env]] / replay.priorities.mu[now, env]
             if replay.priorities.is_initial[now, env]:
+                initial += 1
                 constant[s_t] += 1
             else:
                 rho = pi[s_tm1, replay.actions[before, env]] / replay.priorities.mu[before, env]
                 matrix[s_t, s_tm1] += gamma * rho
                 constant[s_t] += 1 - gamma
-    return np.asarray(np.linalg.solve(np.diag(count) - matrix, constant))
+    c = np.ones(num_states)
+    for _ in range(500):
+        leaves = (1 - gamma) * (count @ c) + gamma * (left @ c)
+        factor = ((1 - gamma) * count.sum() + gamma * initial) / leaves
+        c = (constant + matrix @ (factor * c)) / count
+    return np.asarray(c)
 
 
-def test_the_ratio_is_exact_for_a_mixture_of_behaviors() -> None:
+def test_the_ratio_is_exact_for_a_mixture_of_behaviors(monkeypatch: pytest.MonkeyPatch) -> None:
     """c is the ratio of π to the replay's own mixture, since every row has its own μ."""
+    # Running means that look back over a thousand updates would still hold the ratios of the start.
+    monkeypatch.setattr(closure, "_MEMORY", 0.95)
     drawn = episodic(np.random.default_rng(4))
     table = [np.tile([p, 1 - p], (5, 1)) for p in (0.85, 0.3, 0.4)]
     problem = replace(drawn, pi=table[0], mu=table[1])
@@ -142,12 +152,12 @@ def test_the_ratio_is_exact_for_a_mixture_of_behaviors() -> None:
     policy = lambda s: problem.pi[s.argmax(axis=1)]  # noqa: E731
     for _ in range(1800):
         replay.update(policy, 512)
-    found = replay.ratio(np.eye(5, dtype=np.uint8))
+    found, law = replay.ratio(np.eye(5, dtype=np.uint8)), visits / visits.sum()
     of_data, exact = slow_ratio(replay, problem.pi, 0.9), c_star(problem.chain_pi, visits, 0.9)
     assert np.ptp(exact) > 0.5
-    np.testing.assert_allclose(of_data, exact, rtol=0.1)  # chance in 5,000 steps
+    np.testing.assert_allclose(of_data, exact, rtol=0.12)  # chance in 5,000 steps
+    np.testing.assert_allclose(law @ of_data, law @ exact, rtol=0.01)  # the mass is closed
     np.testing.assert_allclose(found, of_data, rtol=0.05)
-    law = visits / visits.sum()
     assert replay.mean_ratio == pytest.approx(law @ exact, rel=0.1)
     assert replay.effective_share == pytest.approx((law @ exact) ** 2 / (law @ exact**2), rel=0.1)
     # States are drawn in proportion to c times their share of the replay.
@@ -286,3 +296,46 @@ def test_a_learner_without_a_policy_must_be_given_one() -> None:
     batch = ring_batch(rows, np.zeros(2), np.ones(2), np.array([True, False]), np.array([1]))
     with pytest.raises(InputError, match="update needs a policy"):
         learner.update(batch)
+
+
+def test_the_mass_closure_sees_the_ends_that_are_still_in_the_ring() -> None:
+    """Episodes of 4 steps; terminations, timeouts and resets that were told end one."""
+    replay = RatioReplay(30, spaces.Box(-1, 1000, (3,), np.float32), ACTIONS, num_envs=3)
+    numbered(replay, 25)
+    replay.cut()
+    learner = replay.priorities.learner
+    seen: list[Any] = []
+    whole = learner.update
+
+    def spy(batch: Any, policy: Any) -> Any:
+        seen.append(batch.ends)
+        return whole(batch, policy)
+
+    learner.update = spy
+    replay.update(uniform, 500)
+    (ends,) = seen
+    # Steps 15 to 24 are in the ring, and the batch is of those whose predecessor is: 16 to 24.
+    assert set(ends.s_tm1[:, 0]) == {19.0, 23.0, 24.0}
+    assert ends.share == pytest.approx(3 / 9)
+    assert ends.initial_share == pytest.approx(3 / 9)
+    assert not ends.is_cut.any()
+    assert (ends.mu_tm1 == 0.5).all()
+
+    without = RatioReplay(30, VECTORS, ACTIONS)
+    without.add(np.zeros(3), 0, 1.0, np.ones(3), False, False, mu=0.5)
+    without.update(uniform)  # No episode has ended yet.
+    assert np.isfinite(without.mean_ratio)
+
+
+def test_a_learner_that_closes_the_mass_needs_ends() -> None:
+    replay = RatioReplay(20, VECTORS, ACTIONS)
+    replay.add(np.zeros(3), 0, 1.0, np.ones(3), False, False, mu=0.5)
+    batch = ring_batch(
+        replay.observations[:, 0],
+        replay.actions[:, 0],
+        replay.priorities.mu[:, 0],
+        replay.priorities.is_initial[:, 0],
+        np.array([0]),
+    )
+    with pytest.raises(InputError, match="mass_closure needs batches with `ends`"):
+        replay.priorities.learner.update(batch, uniform)

@@ -355,7 +355,13 @@ def test_runs_of_an_older_version_are_resumed(tmp_path: Path, data: str) -> None
     values = json.loads(path.read_text())
     del values["evaluation"]["calibration_episodes"]
     path.write_text(json.dumps(values))
+    provenance = tmp_path / "run" / "provenance.json"
+    values = json.loads(provenance.read_text())
+    del values["runtime"]["log"]
+    values["runtime"]["tensorboard"] = True
+    provenance.write_text(json.dumps(values))
     remove_seals(tmp_path / "run")
+    assert RunFolder(tmp_path / "run").provenance()["runtime"].log == "tensorboard"
     trainer = start(tmp_path / "run", config, data)
     assert trainer.update == 5
     assert trainer.config.optimization.divergence_bound == float("inf")

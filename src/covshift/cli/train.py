@@ -93,8 +93,8 @@ class Train:
 
     def extras(self) -> tuple[str, ...]:
         """The extras that training in this environment needs."""
-        tensorboard = ("tensorboard",) if self.runtime.tensorboard else ()
-        return (*extras_of_env(self.env), "torch", *tensorboard)
+        log = () if self.runtime.log == "none" else (self.runtime.log,)
+        return (*extras_of_env(self.env), "torch", *log)
 
     def run(self) -> None:
         """Collects what is missing, trains, and says where the result is."""
@@ -289,7 +289,7 @@ def _train(trainer: Trainer, runtime: RuntimeOptions) -> None:
     view = TrainingView(Console(), label, trainer.update, config.optimization.num_updates)
     try:
         with view:
-            run_to_end(trainer, view.tick, tensorboard=runtime.tensorboard)
+            run_to_end(trainer, view.tick, log=runtime.log)
     except Diverged as error:
         print(f"covshift: {path} diverged: {error}; its last checkpoint is kept", file=sys.stderr)
         sys.exit(1)

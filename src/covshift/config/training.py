@@ -304,8 +304,8 @@ class RuntimeOptions:
     compile: bool = False
     """Use torch.compile on the networks."""
 
-    tensorboard: bool = False
-    """Also write TensorBoard events into the run folder (extra 'tensorboard')."""
+    log: Literal["none", "tensorboard", "wandb"] = "none"
+    """Also write the metrics into the run folder for TensorBoard or Weights & Biases, each an extra of this name; wandb is offline unless WANDB_MODE says otherwise."""
 
     def __post_init__(self) -> None:
         check_ranges(self)

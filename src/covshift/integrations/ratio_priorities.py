@@ -11,9 +11,16 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from covshift.config.training import RatioOptions, ReplayOptions
+from covshift.data.growing_array import GrowingArray
 from covshift.data.samplers import PrioritizedSampler, UniformSampler
 from covshift.errors import InputError
-from covshift.learners.deep import RatioLearner, UpdateReport, make_priority, ring_batch
+from covshift.learners.deep import (
+    EndBatch,
+    RatioLearner,
+    UpdateReport,
+    make_priority,
+    ring_batch,
+)
 from covshift.networks import RatioHead, make_link, make_torso
 
 Policy = Callable[[NDArray[Any]], "NDArray[Any] | Tensor"]
@@ -36,7 +43,7 @@ class RatioPriorities:
 
     c is the ratio d_π/d of the policy π of the latest updates to d, the distribution of the states in the ring, whatever policies they
     come from: each step has a μ(a|s) of its own. It is learned by the matching loss with the safe link over the
-    floor 1 - γ̂ (B7), from states drawn uniformly.
+    floor 1 - γ̂ and with the mass closure (B7), from states drawn uniformly.
 
     Args:
         rows: steps of each environment in the full ring.
@@ -76,11 +83,14 @@ class RatioPriorities:
         self.steps = 0
         # 0 where the next step starts an episode.
         self._lengths = np.zeros(num_envs, dtype=np.int64)
+        # The numbers of the steps that started and that ended an episode, ascending.
+        self._starts, self._ends = GrowingArray(np.int64), GrowingArray(np.int64)
         options = RatioOptions(
             ratio_loss="matching",
             ratio_loss_weight=1.0,
             ratio_discount=ratio_discount,
             source_clip=False,
+            mass_closure=True,
         )
         # The network gets a generator of its own, and the caller's is left alone.
         with torch.random.fork_rng(devices=[]):
@@ -124,6 +134,8 @@ class RatioPriorities:
 
     def cut(self, chosen: ArrayLike = True) -> None:
         """Lets the next step of the chosen environments start an episode."""
+        is_cut = np.broadcast_to(np.asarray(chosen), (self.num_envs,)) & self.in_episode
+        self._ends.extend((self.steps - 1) * self.num_envs + np.flatnonzero(is_cut))
         self._lengths = np.where(chosen, 0, self._lengths)
 
     def add(self, mu: ArrayLike, ended: ArrayLike) -> None:
@@ -148,7 +160,13 @@ class RatioPriorities:
             )
         row = self.steps % self.rows
         self.mu[row], self.is_initial[row] = odds, self._lengths == 0
-        self._lengths = np.where(np.asarray(ended).reshape(self.num_envs), 0, lengths)
+        is_end, first = (
+            np.asarray(ended, dtype=bool).reshape(self.num_envs),
+            self.steps * self.num_envs,
+        )
+        self._starts.extend(first + np.flatnonzero(self.is_initial[row]))
+        self._ends.extend(first + np.flatnonzero(is_end))
+        self._lengths = np.where(is_end, 0, lengths)
         self.steps += 1
         last = self.steps * self.num_envs
         self.sampler.slide(max(0, last - self.mu.size), last)
@@ -183,7 +201,12 @@ class RatioPriorities:
             ids % self.mu.size,
             self.num_envs,
         )
-        batch = batch._replace(s_t=view(batch.s_t), s_window=view(batch.s_window))
+        ends = self._end_batch(observations, actions, (lo, hi), batch_size)
+        batch = batch._replace(
+            s_t=view(batch.s_t),
+            s_window=view(batch.s_window),
+            ends=ends._replace(s_tm1=view(ends.s_tm1)),
+        )
         terms = self.learner.update(batch, policy)
         c = terms.c_t.cpu().numpy().astype(np.float64)
         priority = self._priority
@@ -214,6 +237,7 @@ class RatioPriorities:
     def clear(self) -> None:
         """Forgets all steps; the ratio's network is kept."""
         self.steps, self._lengths = 0, np.zeros_like(self._lengths)
+        self._starts, self._ends = GrowingArray(np.int64), GrowingArray(np.int64)
         self.sampler = self._new_sampler()
 
     def check_valid(self) -> None:
@@ -232,6 +256,29 @@ class RatioPriorities:
 
     def _new_sampler(self) -> PrioritizedSampler:
         return PrioritizedSampler(EVERY_STEP, self._rng, self.mu.size, floor=self._priority.floor)
+
+    def _end_batch(
+        self,
+        observations: NDArray[Any],
+        actions: NDArray[Any],
+        window: tuple[int, int],
+        batch_size: int,
+    ) -> EndBatch:
+        """Steps of the window that ended an episode, by termination, timeout or reset, drawn uniformly."""
+        lo, hi = window
+        starts, ends = (
+            found.rows[np.searchsorted(found.rows, lo) :] for found in (self._starts, self._ends)
+        )
+        drawn = self._rng.choice(ends, batch_size) if len(ends) else ends
+        slots = drawn % self.mu.size
+        return EndBatch(
+            self._flat(observations)[slots],
+            actions.reshape(-1)[slots].astype(np.int64),
+            self.mu.reshape(-1)[slots].astype(np.float32),
+            np.zeros(len(slots), dtype=bool),
+            len(ends) / (hi - lo),
+            len(starts) / (hi - lo),
+        )
 
     def _flat(self, observations: NDArray[Any]) -> NDArray[Any]:
         return observations.reshape(self.mu.size, *observations.shape[2:])

@@ -10,8 +10,9 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Literal, NotRequired, TypeVar, final
+from typing import IO, Annotated, Any, Literal, NotRequired, TypeVar, final
 
+from pydantic import BeforeValidator
 from typing_extensions import TypedDict
 
 from covshift.config.training import RuntimeOptions, TrainConfig
@@ -51,6 +52,14 @@ class _StatusFile(Status):
     sha256: NotRequired[str]
 
 
+def _with_log(runtime: Any) -> Any:
+    """The options of today, from those of older runs, which could only name TensorBoard."""
+    if not isinstance(runtime, dict) or "tensorboard" not in runtime:
+        return runtime
+    others = {name: value for name, value in runtime.items() if name != "tensorboard"}
+    return {**others, "log": "tensorboard" if runtime["tensorboard"] is True else "none"}
+
+
 class Provenance(TypedDict):
     """What a run was made with and from.
 
@@ -61,7 +70,7 @@ class Provenance(TypedDict):
 
     data: str
     data_identity: str
-    runtime: RuntimeOptions
+    runtime: Annotated[RuntimeOptions, BeforeValidator(_with_log)]
     threads: int
     device: str
     versions: dict[str, str]

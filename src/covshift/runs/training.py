@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from typing import IO, NamedTuple, final
 
 from covshift.config.training import TrainConfig
-from covshift.extras import require
 from covshift.learners.deep import AgentLearner, Diverged, LearnerState, UpdateReport
 from covshift.records import NOTHING, MetricsFile, Row, RunFolder, Written
 from covshift.runs.checkpoints import Checkpoint, write_checkpoint
+from covshift.runs.loggers import make_logger
 from covshift.runs.measures import Evaluator, MeanReports
 from covshift.runs.replay import Draw, Replay
 from covshift.runs.signals import stop_requests
@@ -174,28 +174,28 @@ class Interrupted(KeyboardInterrupt):
 
 
 def run_to_end(
-    trainer: Trainer, watch: Callable[[int, Row | None], None], *, tensorboard: bool = False
+    trainer: Trainer, watch: Callable[[int, Row | None], None], *, log: str = "none"
 ) -> None:
     """Runs a trainer to its end and closes it; Ctrl-C saves first.
 
     Args:
         trainer: the run.
         watch: called after every update with its number, and its row of metrics if there is one.
-        tensorboard: also write rows as TensorBoard events.
+        log: also write rows for this tool: none | tensorboard | wandb.
 
     Raises:
         Interrupted: after a checkpoint was written; a second Ctrl-C does not wait for it.
         Diverged: see `Trainer.run`.
+        InputError: the tool is not installed.
     """
+    logger = None
     try:
-        with contextlib.ExitStack() as opened, stop_requests() as asked:
-            events = (
-                opened.enter_context(contextlib.closing(_Events(trainer))) if tensorboard else None
-            )
+        logger = make_logger(log, trainer.folder, trainer.config, trainer.update)
+        with stop_requests() as asked:
             for tick in trainer.run():
                 watch(tick.update, tick.row)
-                if events is not None and tick.row is not None:
-                    events.write(tick.row)
+                if logger is not None and tick.row is not None:
+                    logger.write(tick.row)
                 if asked:
                     trainer.save_interrupted()
                     raise Interrupted(
@@ -203,30 +203,9 @@ def run_to_end(
                         f"covshift resume {trainer.folder.path}"
                     )
     finally:
+        if logger is not None:
+            logger.close()
         trainer.close()
-
-
-@final
-class _Events:
-    """Rows as TensorBoard events; events after the checkpoint are hidden."""
-
-    def __init__(self, trainer: Trainer) -> None:
-        require("tensorboard")
-        from torch.utils.tensorboard import SummaryWriter
-
-        folder = str(trainer.folder.path / "tensorboard")
-        self._writer = SummaryWriter(folder, purge_step=trainer.update + 1)
-
-    def write(self, row: Row) -> None:
-        """One scalar for each number."""
-        for name, value in row.items():
-            if isinstance(value, (int, float)):
-                self._writer.add_scalar(name, value, int(row["update"]))
-        self._writer.flush()
-
-    def close(self) -> None:
-        """Closes the file, and ends the thread that writes it."""
-        self._writer.close()
 
 
 def _keep_freed_memory() -> None:

@@ -6,6 +6,7 @@ require("torch")
 
 from covshift.learners.deep.agent import REPORTED_MEANS, AgentLearner, Diverged
 from covshift.learners.deep.batches import (
+    EndBatch,
     RatioBatch,
     ValueBatch,
     end_batch,
@@ -25,6 +26,7 @@ __all__ = [
     "AgentStack",
     "Batches",
     "Diverged",
+    "EndBatch",
     "LearnerState",
     "Priority",
     "RatioBatch",

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from covshift.config.training import RatioOptions
 from covshift.errors import InputError
 from covshift.learners.deep.batches import RatioBatch
+from covshift.learners.deep.closure import MassClosure
 from covshift.networks import LINEAR, FlooredLink, RatioHead, RatioLink
 from covshift.rules import (
     importance_ratio,
@@ -174,6 +175,10 @@ class RatioLearner:
         self.loss = RatioLoss(options, head.link if isinstance(head, RatioHead) else LINEAR)
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=learning_rate, fused=True)
         self.target_updates, self.num_updates = target_updates, 0
+        self.closure: MassClosure | None = None
+        if options.mass_closure:
+            device = next(self.network.parameters()).device
+            self.closure = MassClosure(options.ratio_discount, device)
 
     def update(
         self, batch: RatioBatch, policy: Callable[[NDArray[Any]], NDArray[Any]] | None = None
@@ -185,14 +190,30 @@ class RatioLearner:
         steps, size = batch.a_window.shape
         observed = batch.s_window.reshape(steps * size, *batch.s_window.shape[2:])
         pi = np.asarray(policy(observed))[np.arange(steps * size), batch.a_window.ravel()]
-        return self.learn(batch, pi.reshape(steps, size))
+        pi_end, ends = None, batch.ends
+        if self.closure is not None and ends is not None and len(ends.a_tm1):
+            pi_end = np.asarray(policy(ends.s_tm1))[np.arange(len(ends.a_tm1)), ends.a_tm1]
+        return self.learn(batch, pi.reshape(steps, size), pi_end)
 
-    def learn(self, batch: RatioBatch, pi_window: NDArray[np.float64]) -> RatioTerms:
-        """The same where π(a|s) of the actions taken is known: n × batch."""
+    def learn(
+        self,
+        batch: RatioBatch,
+        pi_window: NDArray[np.float64],
+        pi_end: NDArray[np.float64] | None = None,
+    ) -> RatioTerms:
+        """The same where π(a|s) of the actions taken is known.
+
+        Args:
+            batch: the states; with the mass closure also some that end an episode.
+            pi_window: n × batch, of the steps that led to the states.
+            pi_end: of the actions that ended an episode; None if there are none.
+        """
         device = next(self.network.parameters()).device
         with torch.no_grad():
             c_source = cast(Tensor, self.target(_tensor(batch.s_window[0], device)))
             pi = _tensor(pi_window.astype(np.float32), device)
+            if self.closure is not None:
+                c_source = c_source * self._mass_factor(self.closure, batch, pi_end, device)
             target_t = self.loss.targets(c_source, pi, batch)
         torso, head = self.network
         features = torso(_tensor(batch.s_t, device))
@@ -205,6 +226,27 @@ class RatioLearner:
         if self.num_updates % self.target_updates == 0:
             self.target.load_state_dict(self.network.state_dict())
         return terms
+
+    def _mass_factor(
+        self,
+        closure: MassClosure,
+        batch: RatioBatch,
+        pi_end: NDArray[np.float64] | None,
+        device: torch.device,
+    ) -> Tensor:
+        """α, from the states before the batch's own and from those that end an episode."""
+        ends = batch.ends
+        if ends is None:
+            raise InputError("mass_closure needs batches with `ends`, states that end an episode")
+        rho = np.ones(len(ends.a_tm1), dtype=np.float32)
+        if pi_end is not None:
+            taken = importance_ratio(pi_end, ends.mu_tm1.astype(np.float64))
+            rho = np.where(ends.is_cut, 1.0, taken).astype(np.float32)
+        states = np.concatenate([batch.s_window[-1], ends.s_tm1])
+        c = cast(Tensor, self.target(_tensor(states, device)))
+        before = len(batch.s_t)
+        is_inner = _tensor(~batch.is_initial_window[-1], device)
+        return closure.factor(c[:before], is_inner, c[before:], _tensor(rho, device), ends)
 
     def ratio(self, observations: NDArray[Any]) -> NDArray[np.float32]:
         """c of each observation, clipped at 0."""
