@@ -38,9 +38,12 @@ def test_train_evaluate_watch_and_list(tmp_path: Path, capsys: pytest.CaptureFix
     main(["runs", "list", str(tmp_path)])
     out = capsys.readouterr().out
     assert re.search(r"run +MinAtar/Breakout-v1 +c51-corrected +seed 0 +finished 20/20 +score", out)
-    with pytest.raises(SystemExit):
-        main(["resume", str(tmp_path / "run")])
-    assert "is finished after 20 updates" in capsys.readouterr().err
+    for again in (
+        ["resume", str(tmp_path / "run")],
+        ["resume", str(tmp_path / "run"), "--stacked"],
+    ):
+        main(again)
+        assert "is finished after 20 updates; nothing is left to do" in capsys.readouterr().out
 
 
 def test_values_at_the_end_of_their_support_are_a_warning(

@@ -85,9 +85,13 @@ def say(found: Contrast | Estimate) -> str:
         >>> from covshift.report.contrasts import Contrast
         >>> say(Estimate(0.9, 0.6, 1.0)), say(Contrast(0.9, 0.004, 0.997))
         ('0.90 (0.60 to 1.00)', '0.90 (p = 0.008)')
+        >>> say(Estimate(0.9, float("-inf"), float("inf")))  # of one run
+        '0.90'
     """
     if isinstance(found, Contrast):
         return f"{found.value:.2f} (p = {found.p:.2g})"
+    if not np.isfinite([found.low, found.high]).all():
+        return f"{found.value:.2f}"
     return f"{found.value:.2f} ({found.low:.2f} to {found.high:.2f})"
 
 
