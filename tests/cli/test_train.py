@@ -32,7 +32,7 @@ def test_train_evaluate_watch_and_list(tmp_path: Path, capsys: pytest.CaptureFix
     film = tmp_path / "film.gif"
     main(["watch", str(tmp_path / "run"), "--out", str(film), "--steps", "5"])
     with Image.open(film) as picture:
-        assert picture.size == (592, 252)
+        assert picture.size == (592, 272)
         assert getattr(picture, "n_frames") == 5  # noqa: B009
     capsys.readouterr()
     main(["runs", "list", str(tmp_path)])

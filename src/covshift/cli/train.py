@@ -235,8 +235,8 @@ class Watch:
         from covshift.runs.playing import play_episode
 
         played = play_episode(self.run_folder, self.epsilon, self.steps, self.seed)
-        draw_film(played.states, played.tracks, self.out)
-        print(f"{len(played.states)} steps, score {played.score:g}: {self.out}")
+        draw_film(played.states, played.tracks, played.scores, self.out)
+        print(f"{len(played.states)} steps, score {played.scores[-1]:g}: {self.out}")
 
 
 @dataclass(frozen=True)
