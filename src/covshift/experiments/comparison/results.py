@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from covshift.config.training import TrainConfig
 from covshift.experiments.comparison.design import Arm, Comparison
-from covshift.experiments.comparison.verdicts import say
+from covshift.experiments.comparison.verdicts import say, say_number
 from covshift.report.contrasts import Contrast, compare, difference_estimate, trimmed_estimate
 from covshift.report.statistics import Curve, Estimate, curve_band, interquartile_mean
 
@@ -216,7 +216,7 @@ class Results:
                     interquartile_mean(self.endings(game, label, column))
                     for column in ("mean_ratio", "effective_share")
                 )
-                learned = ["", ""] if np.isnan(ratio) else [f"{ratio:.3g}", f"{share:.2f}"]
+                learned = ["", ""] if np.isnan(ratio) else [say_number(ratio), f"{share:.2f}"]
                 numbers = (str(len(scores)), str(self.diverged(game, label)), *learned)
                 if self.seeds == 1:
                     difference = "" if label == baseline else f"{middle - others[0]:.2f}"

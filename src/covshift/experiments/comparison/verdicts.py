@@ -95,6 +95,18 @@ def say(found: Contrast | Estimate) -> str:
     return f"{found.value:.2f} ({found.low:.2f} to {found.high:.2f})"
 
 
+def say_number(value: float) -> str:
+    """A number to three digits, with thin spaces in thousands and no exponent.
+
+    Example:
+        >>> say_number(44.38), say_number(0.12345), "+".join(say_number(1012.0).split())
+        ('44.4', '0.123', '1+010')
+    """
+    short = float(f"{value:.3g}")
+    text = f"{short:,.0f}" if abs(short) >= 100 else f"{short:.3g}"
+    return text.replace(",", "\u202f")
+
+
 def say_each(found: Mapping[str, Contrast] | Mapping[str, Estimate]) -> str:
     """Every number with its interval or p-value, after its label."""
     return "; ".join(f"{label}: {say(each)}" for label, each in found.items())
