@@ -216,7 +216,9 @@ class Results:
                     interquartile_mean(self.endings(game, label, column))
                     for column in ("mean_ratio", "effective_share")
                 )
-                learned = ["", ""] if np.isnan(ratio) else [say_number(ratio), f"{share:.2f}"]
+                learned = (
+                    ["", ""] if np.isnan(ratio) else [say_number(float(ratio)), f"{share:.2f}"]
+                )
                 numbers = (str(len(scores)), str(self.diverged(game, label)), *learned)
                 if self.seeds == 1:
                     difference = "" if label == baseline else f"{middle - others[0]:.2f}"
