@@ -15,12 +15,15 @@ _LINE_SECONDS = 10.0
 _BAR_SECONDS = 0.1
 """Seconds between two lines, and between two changes of a bar."""
 
+_LATE, _EVER = 30.0, 86_400.0
+"""Seconds that a bar's rate is taken over."""
+
 Item = TypeVar("Item")
 
 
 def track(console: Console, label: str, items: Iterable[Item], total: int) -> Iterator[Item]:
-    """Yields the items and shows how many of `total` are done."""
-    with counter(console, label, total) as advance:
+    """Yields the items and shows how many of `total` are done; the time left follows from the time of all so far."""
+    with counter(console, label, total, steady=True) as advance:
         for item in items:
             yield item
             advance(1)
@@ -28,7 +31,12 @@ def track(console: Console, label: str, items: Iterable[Item], total: int) -> It
 
 @contextmanager
 def counter(
-    console: Console, label: str, total: int, clock: Callable[[], float] = time.monotonic
+    console: Console,
+    label: str,
+    total: int,
+    clock: Callable[[], float] = time.monotonic,
+    *,
+    steady: bool = False,
 ) -> Iterator[Callable[[int], None]]:
     """Shows progress; yields a function to call with the number of steps done since its last call.
 
@@ -37,11 +45,13 @@ def counter(
         label: what is counted.
         total: the number of steps in all.
         clock: returns the time in seconds.
+        steady: take the time left from the rate since the start, for steps that take different times; otherwise from
+            the rate of late, since steps that were found finished took none.
     """
     if not console.is_terminal:
-        yield from _plain_lines(console, label, total, clock)
+        yield from _plain_lines(console, label, total, clock, steady)
         return
-    with new_bar(console, 22) as progress:
+    with new_bar(console, 22, _EVER if steady else _LATE) as progress:
         task = progress.add_task(label, total=total, rate="")
 
         def tell(count: int, _: float) -> None:
@@ -53,8 +63,8 @@ def counter(
         paced.flush()
 
 
-def new_bar(console: Console, label_width: int = 0) -> Progress:
-    """A bar with counts, the rate in the task's field `rate`, and the time left."""
+def new_bar(console: Console, label_width: int = 0, memory: float = _LATE) -> Progress:
+    """A bar with counts, the rate in the task's field `rate`, and the time left by the rate of the last `memory` seconds."""
     return Progress(
         TextColumn(f"{{task.description:{label_width or ''}}}"),
         BarColumn(),
@@ -63,6 +73,7 @@ def new_bar(console: Console, label_width: int = 0) -> Progress:
         TimeRemainingColumn(),
         TextColumn("left"),
         console=console,
+        speed_estimate_period=memory,
     )
 
 
@@ -77,15 +88,15 @@ def say_time_left(steps: float, rate: float) -> str:
 
 
 def _plain_lines(
-    console: Console, label: str, total: int, clock: Callable[[], float]
+    console: Console, label: str, total: int, clock: Callable[[], float], steady: bool
 ) -> Iterator[Callable[[int], None]]:
-    """Prints a line every few seconds, with the rate since the last one, and a line at the end."""
+    """Prints a line every few seconds, with the rate since the last one or since the start, and a line at the end."""
     started, done = clock(), 0
 
     def tell(count: int, seconds: float) -> None:
         nonlocal done
         done += count
-        rate = count / seconds
+        rate = done / (clock() - started) if steady else count / seconds
         left = say_time_left(max(0, total - done), rate)
         # A collection fills its last shard before it is cut, so that more than `total` can be done.
         line = f"{label}: {min(done, total):,} of {total:,}, {rate:,.1f}/s, {left}"

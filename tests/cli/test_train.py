@@ -32,15 +32,18 @@ def test_train_evaluate_watch_and_list(tmp_path: Path, capsys: pytest.CaptureFix
     film = tmp_path / "film.gif"
     main(["watch", str(tmp_path / "run"), "--out", str(film), "--steps", "5"])
     with Image.open(film) as picture:
-        assert picture.size == (592, 252)
+        assert picture.size == (592, 272)
         assert getattr(picture, "n_frames") == 5  # noqa: B009
     capsys.readouterr()
     main(["runs", "list", str(tmp_path)])
     out = capsys.readouterr().out
     assert re.search(r"run +MinAtar/Breakout-v1 +c51-corrected +seed 0 +finished 20/20 +score", out)
-    with pytest.raises(SystemExit):
-        main(["resume", str(tmp_path / "run")])
-    assert "is finished after 20 updates" in capsys.readouterr().err
+    for again in (
+        ["resume", str(tmp_path / "run")],
+        ["resume", str(tmp_path / "run"), "--stacked"],
+    ):
+        main(again)
+        assert "is finished after 20 updates; nothing is left to do" in capsys.readouterr().out
 
 
 def test_weights_and_biases_need_no_network(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from covshift.experiments.estimation.figures import summarize
 from covshift.experiments.estimation.games import breakout_features, cart_pole_domain
 from covshift.experiments.estimation.study import read_records
 from covshift.experiments.estimation.sweep import SCALES, VARIANTS, Row, cells
-from covshift.experiments.experiment import RunOptions, named_experiment
+from covshift.experiments.experiment import Outcome, RunOptions, named_experiment
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("study")
     options, console = RunOptions(scale="smoke"), Console(quiet=True)
     outcome = named_experiment("estimation").run(out, options, console)
-    assert outcome == (out / "estimation" / "index.html", "", "")
+    assert outcome == Outcome(out / "estimation" / "index.html")
     return out / "estimation"
 
 

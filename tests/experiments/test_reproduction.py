@@ -160,8 +160,15 @@ def test_experiments_run_end_to_end(
     name: str, out: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     main(["reproduce", name, "--scale", "smoke", "--out", str(out)])
-    assert "The page:" in capsys.readouterr().out
+    said = capsys.readouterr().out
     figure = json.loads((out / name / "figure.json").read_text())
+    key = f"{figure['headline']['of']}: {figure['headline']['value']}."
+    for text in ("SMOKE TEST", f"Verdict: {figure['verdict']}.", key, "The page:"):
+        assert text in said
+    assert "SMOKE TEST" in (out / name / "index.html").read_text()
+    assert not [
+        cell for row in figure["table"]["rows"] for cell in row if "nan" in cell or "inf" in cell
+    ]
     assert figure["verdict"] in ("holds", "does not hold", "not enough data")
     assert figure["command"] == f"covshift reproduce {name} --scale smoke --out {out}"
     assert figure["table"]["rows"]
@@ -189,6 +196,64 @@ def test_shared_runs_are_run_once_and_reports_join(
     main(["report", str(out), "--out", str(out / "all.html")])
     text = (out / "all.html").read_text()
     assert "mean ratio under the learned policy" in text
+
+
+def test_one_run_per_arm_has_no_interval(out: Path) -> None:
+    figure = json.loads((out / "ratio_discount" / "figure.json").read_text())
+    assert figure["table"]["columns"][:3] == ["arm", "game", "score"]
+    assert not [name for name in figure["table"]["columns"] if "95 %" in name or "P(" in name]
+
+
+def test_a_reader_can_change_one_thing(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A setting in all arms, and an arm more; what was stated is judged as before."""
+    changes = ["--set", "num-updates=20", "--arm", "no clip:source_clip=false,ratio_discount=0.5"]
+    main(["reproduce", "figure1", "--scale", "smoke", "--out", str(out), *changes])
+    assert "Verdict: not enough data." in capsys.readouterr().out
+    plain = json.loads((out / "ratio_discount" / "figure.json").read_text())
+    figure = json.loads((out / "ratio_discount-changed" / "figure.json").read_text())
+    arms = [arm["label"] for arm in plain["panels"][0]["arms"]]
+    assert [arm["label"] for arm in figure["panels"][0]["arms"]] == [*arms, "no clip"]
+    (run,) = figure["panels"][0]["arms"][-1]["runs"]
+    chosen = {
+        name: run["config"][name] for name in ("num_updates", "source_clip", "ratio_discount")
+    }
+    assert chosen == {"num_updates": 20, "source_clip": False, "ratio_discount": 0.5}
+    assert {r["config"]["num_updates"] for a in figure["panels"][0]["arms"] for r in a["runs"]} == {
+        20
+    }
+    assert "no clip" not in figure["found"]
+    assert "--set num-updates=20 --arm 'no clip:" in figure["command"]
+    assert "num-updates=20" in " ".join(figure["differences"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (["--set", "ratio_head=lin"], "ratio_head cannot be 'lin': say linear | softplus"),
+        (["--set", "num_updats=3"], "there is no setting 'num_updats'; did you mean num_updates?"),
+        (["--set", "num_updates=0"], "num_updates must"),
+        (["--set", "ratio_discount=0.5"], "add an arm instead: --arm 'NAME:ratio_discount=VALUE'"),
+        (["--set", "num_updates"], "write key=value"),
+        (["--arm", "source_clip=false"], "write NAME:key=value"),
+        (["--arm", "new:preset=c52"], "there is no preset 'c52'; did you mean c51?"),
+        (["--arm", "no correction:num_updates=3"], "there are two arms 'no correction'"),
+    ],
+)
+def test_a_change_that_does_not_exist_is_answered_by_one_that_does(
+    changes: list[str], said: str, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["reproduce", "figure-1-left", "--scale", "smoke", "--out", str(out), *changes])
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "name", ["figure1", "Figure 1", "fig-1", "figure_1_left", "ratio-discount"]
+)
+def test_names_are_found_however_they_are_spelled(name: str) -> None:
+    assert named_experiment(name).name == "ratio_discount"
+    with pytest.raises(InputError, match="did you mean figure-"):
+        named_experiment("figure-12")
 
 
 def test_frames_of_several_seeds_are_shown_apart(out: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from covshift.cli.main import main
+from covshift.experiments.experiment import Outcome
 from covshift.experiments.theory.claims import CLAIMS
 from covshift.experiments.theory.study import check_theory
 from covshift.experiments.theory.survey import survey
@@ -21,7 +22,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("study") / "deep" / "theory"
     outcome = check_theory(out, Console(quiet=True), problems=20)
     claims = f"{len(CLAIMS)} of {len(CLAIMS)} claims hold."
-    assert outcome == (out / "index.html", claims, "")
+    assert outcome == Outcome(out / "index.html", claims)
     return out
 
 

@@ -65,6 +65,7 @@ def test_page_shows_every_part_in_order(figure: Any, tmp_path: Path) -> None:
         "What these runs show",
         "The ratio's discount figure-1-left · small",
         "MinAtar/Breakout-v1",
+        "MinAtar/Breakout-v1",  # The same for phones, of which a screen shows one.
         "Learned ratio",
         "Highest c",
         "Invariants of the ratio",
@@ -318,9 +319,10 @@ def test_runs_without_a_figure_get_their_own_section(
     assert rows[2][4:] == ["finished", "300 of 300", "3.5"]
     assert rows[4][1:3] == ["unordered", "3 of 3"]
     labels = re.findall(r'aria-label="MinAtar/Breakout-v1: (.*?) against updates', page)
-    assert labels == ["score", "score", "mean c over the data", "mean c in episodes of π"]
+    # The figure's lone panel is drawn for screens and for phones.
+    assert labels == ["score"] * 3 + ["mean c over the data", "mean c in episodes of π"]
     charts = [json.loads(part) for part in re.findall(r'json">(.*?)</script>', page)]
-    texts, values = charts[2][0]["texts"], charts[2][0]["runs"]
+    texts, values = charts[3][0]["texts"], charts[3][0]["runs"]
     # Seeds 0, 1 and 2 score 0, 1, 2 at first; from 200 updates on seed 1 is missing.
     assert [text[0] for text in texts] == [f"updates: {x}" for x in (0, 100, 200, 300)]
     assert [text[1] for text in texts] == [

@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from covshift.records import RunFolder
-from covshift.report.live import SweepView, TrainingView
+from covshift.report.live import SweepView, TrainingView, watch_runs
 
 
 def test_a_training_run_prints_a_line_per_row_of_metrics() -> None:
@@ -70,3 +70,43 @@ def test_a_sweep_shows_a_bar_per_running_run_on_a_terminal(
         view.show(runs, [1])
     assert "1/2 runs · 360/600 updates" in text.getvalue()
     assert "60/300" in text.getvalue()
+
+
+def test_runs_are_watched_until_all_have_ended(
+    tmp_path: Path, new_run: Callable[..., RunFolder]
+) -> None:
+    run = new_run(tmp_path / "first")
+    other = new_run(tmp_path / "second", seed=1)
+    run.write_status("running", 100)
+    pauses: list[float] = []
+
+    def train(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 2:
+            run.write_status("finished", 300)
+
+    text = io.StringIO()
+    watch_runs(Console(file=text, width=200), tmp_path, pause=train)
+    lines = text.getvalue().splitlines()
+    assert [line.split(" · ")[0] for line in lines] == [
+        "first",
+        other.path.name,
+        "first",
+        f"2 of 2 runs under {tmp_path} have ended",
+    ]
+    assert "running 100/300" in lines[0]
+    assert "finished 300/300" in lines[2]
+    assert len(pauses) == 2
+
+
+def test_watching_ends_quietly_when_it_is_interrupted(
+    tmp_path: Path, new_run: Callable[..., RunFolder]
+) -> None:
+    new_run(tmp_path / "run").write_status("running", 100)
+
+    def interrupt(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    text = io.StringIO()
+    watch_runs(Console(file=text, force_terminal=True, width=200), tmp_path, pause=interrupt)
+    assert "0 of 1 runs" in text.getvalue()

@@ -49,3 +49,16 @@ def test_a_finished_bar_is_full() -> None:
     console = Console(file=text, force_terminal=True, width=120)
     assert list(track(console, "steps", range(7), 7)) == list(range(7))
     assert "7/7" in text.getvalue()
+
+
+def test_the_time_left_of_uneven_steps_follows_from_all_of_them() -> None:
+    text, clock = io.StringIO(), Clock()
+    with counter(Console(file=text, width=200), "claims", 40, clock, steady=True) as advance:
+        clock.now += 10.0
+        advance(10)
+        clock.now += 30.0
+        advance(10)
+    assert text.getvalue().splitlines()[:2] == [
+        "claims: 10 of 40, 1.0/s, 0:00:30 left",
+        "claims: 20 of 40, 0.5/s, 0:00:40 left",
+    ]

@@ -179,16 +179,18 @@ def page(figure: Any, new_run: Callable[..., RunFolder], tmp_path: Path) -> Path
 
 
 CURVES, BARS = "#figure-1 .charts:nth-of-type(2)", "#figure-1 .charts:nth-of-type(3)"
-TIP = f"document.querySelector('{CURVES} .tip')"
+TIP = f"document.querySelector('{CURVES} .wide .tip')"
+PHONE_TIP = f"document.querySelector('{CURVES} .narrow .tip')"
 
 
-def pixel_of(browser: Browser, arm: int, update: int) -> tuple[float, float]:
+def pixel_of(browser: Browser, arm: int, update: int, kind: str = "wide") -> tuple[float, float]:
     """Where a point of an arm's curve is on the screen, from the chart's own numbers."""
-    box = browser.box(f"{CURVES} svg.chart")
-    curves = browser.evaluate(f"JSON.parse(document.querySelector('{CURVES} script').textContent)")
+    box = browser.box(f"{CURVES} .{kind} svg.chart")
+    script = f"document.querySelector('{CURVES} .{kind} script').textContent"
+    curves = browser.evaluate(f"JSON.parse({script})")
     k = [texts[0] for texts in curves[arm]["texts"]].index(f"updates: {update:,}")
     x, y = curves[arm]["points"][k]
-    scale = box["width"] / 440
+    scale = box["width"] / {"wide": 920, "narrow": 440}[kind]
     return box["x"] + x * scale, box["y"] + y * scale
 
 
@@ -199,15 +201,16 @@ def test_page_opens_without_errors_and_fits_the_width(
     browser.open(page, width)
     assert browser.complaints() == []
     assert browser.evaluate("document.documentElement.scrollWidth") <= width
-    assert browser.evaluate("document.querySelectorAll('svg.chart').length") == 5
+    shown = "[...document.querySelectorAll('svg.chart')].filter(svg => svg.clientWidth > 0)"
+    assert browser.evaluate(f"{shown}.length") == 5
     # No text of a chart runs out of its picture, and none is smaller than can be read.
     smallest = browser.evaluate(
-        "Math.min(...[...document.querySelectorAll('.chart text')].map("
+        f"Math.min(...{shown}.flatMap(svg => [...svg.querySelectorAll('text')]).map("
         "text => text.getBoundingClientRect().height))"
     )
     assert smallest >= 10
     inside = browser.evaluate(
-        "[...document.querySelectorAll('.chart text')].every(text => {"
+        f"{shown}.flatMap(svg => [...svg.querySelectorAll('text')]).every(text => {{"
         " const a = text.getBoundingClientRect(), b = text.closest('svg').getBoundingClientRect();"
         " return a.left >= b.left - 1 && a.right <= b.right + 1 && a.bottom <= b.bottom + 1; })"
     )
@@ -240,11 +243,12 @@ def test_hovering_shows_the_numbers_of_a_curve(browser: Browser, page: Path, fig
 
 
 def test_tooltip_stays_inside_the_chart(browser: Browser, page: Path) -> None:
-    for width in (1200, 390):
+    for width, kind in ((1200, "wide"), (390, "narrow")):
         browser.open(page, width)
         for update in (0, 30_000, 60_000):
-            browser.mouse("mouseMoved", *pixel_of(browser, 1, update))
-            tip, chart = browser.box(f"{CURVES} .tip"), browser.box(f"{CURVES} svg.chart")
+            browser.mouse("mouseMoved", *pixel_of(browser, 1, update, kind))
+            place = f"{CURVES} .{kind}"
+            tip, chart = browser.box(f"{place} .tip"), browser.box(f"{place} svg.chart")
             assert tip["width"] > 100
             assert tip["x"] >= chart["x"] - 1
             assert tip["x"] + tip["width"] <= chart["x"] + chart["width"] + 1
@@ -252,17 +256,17 @@ def test_tooltip_stays_inside_the_chart(browser: Browser, page: Path) -> None:
 
 def test_numbers_stay_after_a_touch(browser: Browser, page: Path) -> None:
     browser.open(page, 390)
-    x, y = pixel_of(browser, 1, 20_000)
+    x, y = pixel_of(browser, 1, 20_000, "narrow")
     browser.do("Input.dispatchTouchEvent", type="touchStart", touchPoints=[{"x": x, "y": y}])
     browser.do("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
-    assert browser.evaluate(f"{TIP}.innerText").startswith("corrected\nupdates: 20,000")
-    assert not browser.evaluate(f"{TIP}.hidden")
+    assert browser.evaluate(f"{PHONE_TIP}.innerText").startswith("corrected\nupdates: 20,000")
+    assert not browser.evaluate(f"{PHONE_TIP}.hidden")
 
 
 def test_arrow_keys_move_along_and_between_curves(browser: Browser, page: Path) -> None:
     browser.open(page, 1200)
     browser.press("Tab")  # From here on focus is shown, as for a reader without a mouse.
-    browser.evaluate(f"document.querySelector('{CURVES} svg.chart').focus()")
+    browser.evaluate(f"document.querySelector('{CURVES} .wide svg.chart').focus()")
     assert browser.evaluate(f"{TIP}.innerText").startswith("plain\nupdates: 60,000")
     browser.press("ArrowLeft")
     assert browser.evaluate(f"{TIP}.innerText").startswith("plain\nupdates: 55,000")
@@ -270,6 +274,42 @@ def test_arrow_keys_move_along_and_between_curves(browser: Browser, page: Path) 
     assert browser.evaluate(f"{TIP}.innerText").startswith("corrected\nupdates: 55,000")
     browser.press("Escape")
     assert browser.evaluate(f"{TIP}.hidden")
+
+
+def is_shown(browser: Browser, part: str) -> Any:
+    """Whether a part of the wide chart is drawn."""
+    found = f"document.querySelector('{CURVES} .wide svg.chart {part}')"
+    return browser.evaluate(f"getComputedStyle({found}).display") != "none"
+
+
+def test_the_legend_switches_arms_and_single_runs(browser: Browser, page: Path) -> None:
+    browser.open(page, 1200)
+    assert is_shown(browser, ".arm-1.middle")
+    assert not is_shown(browser, ".arm-1.run")
+    browser.click(f"{CURVES} .wide button[data-arm=corrected]")
+    assert not is_shown(browser, ".arm-1.middle")
+    assert is_shown(browser, ".arm-0.middle")
+    # What is switched off cannot be read; the nearest of the others is.
+    browser.mouse("mouseMoved", *pixel_of(browser, 1, 15_000))
+    assert browser.evaluate(f"{TIP}.innerText").startswith("plain\n")
+    browser.click(f"{CURVES} .wide button[data-arm=corrected]")
+    browser.click(f"{CURVES} .wide button.each-run")
+    assert is_shown(browser, ".arm-1.middle")
+    assert is_shown(browser, ".arm-1.run")
+    assert browser.complaints() == []
+
+
+def test_the_page_follows_a_dark_screen(browser: Browser, page: Path) -> None:
+    browser.open(page, 1200)
+    paper = "getComputedStyle(document.body).backgroundColor"
+    light = browser.evaluate(paper)
+    dark = {"name": "prefers-color-scheme", "value": "dark"}
+    browser.do("Emulation.setEmulatedMedia", features=[dark])
+    assert light == "rgb(255, 255, 255)"
+    assert browser.evaluate(paper) == "rgb(22, 26, 34)"
+    chart = f"document.querySelector('{CURVES} .wide svg.chart')"
+    assert browser.evaluate(f"getComputedStyle({chart}).backgroundColor") == light
+    browser.do("Emulation.setEmulatedMedia", features=[])
 
 
 def test_hovering_shows_the_count_of_a_bar(browser: Browser, page: Path, figure: Any) -> None:

@@ -37,10 +37,11 @@ Start here:
                                       learn to act from another policy's data; also resume, evaluate, watch
   covshift estimate value out/breakout --policy uniform
                                       estimate a policy's value from such data; ratio: the states it visits
-  covshift runs list out              list the runs under a folder
+  covshift runs list out              list the runs under a folder; covshift runs watch follows them
   covshift experiments                list the experiments: every figure of the paper, and our own
   covshift reproduce figure-1-left --scale smoke --out out/figures
-                                      run an experiment and write its figure; covshift report joins figures
+                                      run an experiment, say the verdict and write its figure; --set and
+                                      --arm change one thing; covshift report joins figures
   covshift train --help               explain a command and its options
 
 covshift --version prints the version. The documentation is in docs/; start with the README."""

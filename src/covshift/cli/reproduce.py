@@ -69,6 +69,12 @@ class Reproduce:
     stack: int = 8
     """Most runs that a process updates at once as one stack: runs that differ only in seed, data, η, γ̂ or learning rate; 1 gives every run a process of its own."""
 
+    set: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """Change a setting in every arm: key=value, by the names of the options of covshift train. Repeat it for several."""
+
+    arm: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """Add an arm: 'name:key=value,…'. The key preset names the method to start from, by default c51-corrected. Repeat it for several."""
+
     def extras(self) -> tuple[str, ...]:
         """The extras that the experiment needs, and the engine."""
         from covshift.experiments.experiment import named_experiment
@@ -83,13 +89,22 @@ class Reproduce:
         from covshift.experiments.experiment import RunOptions, named_experiment
 
         options = RunOptions(
-            self.scale, self.seeds, self.workers, self.engine, self.ray_address, self.stack
+            self.scale,
+            self.seeds,
+            self.workers,
+            self.engine,
+            self.ray_address,
+            self.stack,
+            self.set,
+            self.arm,
         )
         show_outcome(named_experiment(self.name).run(self.out, options, Console()))
 
 
 def show_outcome(outcome: Outcome) -> None:
     """Prints what came out and where the page is; exits with status 1 if something does not hold that should."""
+    if outcome.banner:
+        print(outcome.banner)
     print(f"{outcome.text} The page: {outcome.page}".strip())
     if outcome.failure:
         print(outcome.failure, file=sys.stderr)

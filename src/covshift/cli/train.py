@@ -26,6 +26,7 @@ from covshift.config.training import (
 from covshift.extras import extras_of_env
 
 if TYPE_CHECKING:
+    from covshift.records import RunFolder
     from covshift.runs.training import Trainer
 
 
@@ -102,6 +103,8 @@ class Train:
         from covshift.runs.launch import ensure_dataset, start_or_resume
 
         config, folder = self.config(), RunFolder(self.out)
+        if folder.exists() and folder.config() == config and _is_over(folder):
+            return
         data = self.data or str(ensure_dataset(config, self.data_root, _collect))
         _train(start_or_resume(folder, config, data, self.runtime, print), self.runtime)
 
@@ -163,7 +166,9 @@ class Resume:
 
         if not self.run_folders:
             raise InputError("no run folder was given: covshift resume RUN")
-        folders = [RunFolder(path) for path in self.run_folders]
+        folders = [folder for path in self.run_folders if not _is_over(folder := RunFolder(path))]
+        if not folders:
+            return
         if len(folders) > 1 or self.stacked:
             resume_stack(folders, print, self.policy_module)
             return
@@ -230,30 +235,47 @@ class Watch:
         from covshift.runs.playing import play_episode
 
         played = play_episode(self.run_folder, self.epsilon, self.steps, self.seed)
-        draw_film(played.states, played.tracks, self.out)
-        print(f"{len(played.states)} steps, score {played.score:g}: {self.out}")
+        draw_film(played.states, played.tracks, played.scores, self.out)
+        print(f"{len(played.states)} steps, score {played.scores[-1]:g}: {self.out}")
 
 
 @dataclass(frozen=True)
 class Runs:
-    """List the runs under a folder: environment, preset, seed, how far they are, newest score."""
+    """List the runs under a folder, or follow them live: environment, preset, seed, how far they are, newest score."""
 
-    action: Annotated[Literal["list"], tyro.conf.Positional]
-    """What to do."""
+    action: Annotated[Literal["list", "watch"], tyro.conf.Positional]
+    """list: print them once; watch: show how they change until all have ended, or until Ctrl-C."""
 
     folder: Annotated[Path, tyro.conf.Positional]
     """Where to look, at any depth."""
 
     def run(self) -> None:
-        """Prints one line per run."""
+        """Prints one line per run, once or until all have ended."""
         from covshift.records import find_runs
 
+        if self.action == "watch":
+            from rich.console import Console
+
+            from covshift.report.live import watch_runs
+
+            watch_runs(Console(), self.folder)
+            return
         rows = [run.summary(self.folder) for run in find_runs(self.folder)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for row in rows:
             cells = (text.ljust(width) for text, width in zip(row, widths, strict=True))
             print("  ".join(cells).rstrip())
         print(f"{len(rows)} runs under {self.folder}")
+
+
+def _is_over(folder: RunFolder) -> bool:
+    """Whether a run is finished, which is said; one that diverged is an error elsewhere."""
+    status = folder.status()
+    if status["status"] == "finished":
+        print(
+            f"{folder.path} is finished after {status['update']:,} updates; nothing is left to do"
+        )
+    return status["status"] == "finished"
 
 
 def _value_of(arguments: Sequence[str], flag: str) -> str | None:

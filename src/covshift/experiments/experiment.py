@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import pkgutil
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -35,6 +36,8 @@ class RunOptions:
         stack: most runs that a process updates as one stack.
         engine: `local` or `ray`.
         ray_address: address of a Ray cluster; None starts Ray on this machine.
+        set: settings to change in every arm, each as `key=value`.
+        arm: arms to add, each as `name:key=value,…`.
     """
 
     scale: str = "small"
@@ -43,11 +46,13 @@ class RunOptions:
     engine: str = "local"
     ray_address: str | None = None
     stack: int = 8
+    set: tuple[str, ...] = ()
+    arm: tuple[str, ...] = ()
 
     def changed(self) -> list[str]:
         """Names of the options that differ from their defaults, other than the scale."""
         default = RunOptions(self.scale)
-        names = ("seeds", "workers", "engine", "ray_address", "stack")
+        names = ("seeds", "workers", "engine", "ray_address", "stack", "set", "arm")
         return [name for name in names if getattr(self, name) != getattr(default, name)]
 
 
@@ -58,11 +63,13 @@ class Outcome(NamedTuple):
         page: the page to open in a browser.
         text: one sentence about the result, for the terminal; may be empty.
         failure: what should have held and did not; makes the command end with status 1.
+        banner: a warning to read before the result; may be empty.
     """
 
     page: Path
     text: str = ""
     failure: str = ""
+    banner: str = ""
 
 
 class Experiment(Protocol):
@@ -177,7 +184,7 @@ def find_experiments() -> dict[str, Experiment]:
 
 
 def named_experiment(name: str) -> Experiment:
-    """The experiment of this name or alias.
+    """The experiment of this name or alias, however it is spelled; `figure1` is the first part of Figure 1.
 
     Raises:
         InputError: there is none.
@@ -187,8 +194,17 @@ def named_experiment(name: str) -> Experiment:
         for experiment in find_experiments().values()
         for key in (experiment.name, *experiment.aliases)
     }
-    if name not in by_name:
+    plain = {_plain(key): key for key in sorted(by_name, reverse=True)}
+    wanted = re.sub(r"^fig(ure)?(?=\d)", "figure", _plain(name))
+    if re.fullmatch(r"figure\d", wanted):
+        wanted = min((key for key in plain if key.startswith(wanted)), default=wanted)
+    if wanted not in plain:
         near = difflib.get_close_matches(name, by_name, n=2, cutoff=0.5)
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         raise InputError(f"there is no experiment '{name}'{hint} (covshift experiments lists them)")
-    return by_name[name]
+    return by_name[plain[wanted]]
+
+
+def _plain(name: str) -> str:
+    """A name without what spellings differ in: case, dashes, underscores, blanks, dots."""
+    return re.sub(r"[-_. ]", "", name.lower())

@@ -6,7 +6,7 @@ from typing import Any
 
 from covshift.experiments.comparison.design import ONE_GAME, Comparison
 from covshift.experiments.comparison.results import Results, interval_of
-from covshift.experiments.comparison.verdicts import Scores, headline, judge, say
+from covshift.experiments.comparison.verdicts import Scores, headline, judge, say, say_number
 from covshift.experiments.ratio_discount import DISCOUNTS, corrected_arms
 from covshift.report.contrasts import compare
 from covshift.report.statistics import interquartile_mean
@@ -60,9 +60,9 @@ def analyze(results: Results) -> dict[str, Any]:
                 *(
                     arm.label,
                     say(interval_of(under_pi)),
-                    f"{float(interquartile_mean(under_mu)):.3g}",
+                    say_number(float(interquartile_mean(under_mu))),
                 ),
-                *(f"{bound:.3g}", f"{gain:.2f}", str(len(under_mu))),
+                *(say_number(bound), f"{gain:.2f}", str(len(under_mu))),
             ]
         )
     said = ", ".join(f"{row[0]}: {row[1]}" for row in rows)

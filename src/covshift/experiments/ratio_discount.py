@@ -95,7 +95,7 @@ def analyze(results: Results) -> dict[str, Any]:
     better = {
         arm.label: results.improvement(arm.label, BASELINE)
         for arm in results.arms
-        if arm.label != BASELINE and arm not in LONG_PERIOD
+        if arm.label not in (BASELINE, *(long.label for long in LONG_PERIOD))
     }
     judged = {label: better[label] for label in HELPFUL}
     apart = {label: results.improvement(label, EXCEPTION) for label in HELPFUL}
@@ -112,8 +112,8 @@ def analyze(results: Results) -> dict[str, Any]:
 
 def _of_long_period(results: Results) -> str:
     """The same comparison under the other reading of the paper, at the scales that have it."""
-    if LONG_PERIOD[0] not in results.arms:
-        return ""
     plain, corrected = (arm.label for arm in LONG_PERIOD)
+    if plain not in [arm.label for arm in results.arms]:
+        return ""
     better = results.improvement(corrected, plain)
     return f" With a target period of 8000, P(γ̂ = 0.99 beats no correction) = {say(better)}."

@@ -101,7 +101,11 @@ def analyze(results: Results) -> dict[str, Any]:
         least, most = np.mean([range_by_episodes(path, store) for path, store in parts], axis=0)
         rows.append(
             [
-                *(arm.label, *_without_ratio(scored), *(f"{part:.2f}" for part in balance)),
+                *(
+                    arm.label,
+                    *_without_ratio(scored, scores["columns"]),
+                    *(f"{part:.2f}" for part in balance),
+                ),
                 *(say(end), f"{least:.1f} to {most:.1f}"),
             ]
         )
@@ -110,7 +114,7 @@ def analyze(results: Results) -> dict[str, Any]:
         {"label": "the most of any policy", "y": bound},
         {"label": "the least of any policy", "y": low},
     ]
-    columns = ["arm", *_without_ratio(scores["columns"])]
+    columns = ["arm", *_without_ratio(scores["columns"], scores["columns"])]
     columns += ["E_μ[c]", "clipped", "ended", "chance", "E_μ[max(c, 0)]", "exact, by π's episodes"]
     clipped = ends[BASELINE]
     return {
@@ -164,6 +168,7 @@ def balance_of(run: Path, store: Store) -> Balance:
     return Balance(*np.concatenate(parts, axis=1).mean(axis=1).tolist())
 
 
-def _without_ratio(cells: list[str]) -> list[str]:
+def _without_ratio(cells: list[str], columns: list[str]) -> list[str]:
     """A row of the table of scores without arm, game and E_μ[c], of which this table has more."""
-    return [*cells[2:6], *cells[7:]]
+    left_out = ("arm", "game", "E_μ[c]")
+    return [cell for cell, name in zip(cells, columns, strict=True) if name not in left_out]

@@ -23,9 +23,21 @@ from covshift.report.drawing import diverged_runs, draw_panel, needs_logarithm, 
 from covshift.report.figure_file import Arm, Histogram, Panel, Run
 from covshift.report.plots import COLORS, STYLE, to_svg
 
-_WIDTH, _HEIGHT = 440, 290
-_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 424, 26, 246
-"""Size of a chart and edges of its axes, in pixels."""
+
+class Size(NamedTuple):
+    """Size of a chart, in pixels; its axes keep the same distance from every edge."""
+
+    width: int
+    height: int
+
+    @property
+    def edges(self) -> tuple[int, int, int, int]:
+        """Left, right, top and bottom of the axes."""
+        return 52, self.width - 16, 26, self.height - 44
+
+
+NARROW, WIDE = Size(440, 290), Size(920, 400)
+"""Charts side by side, which fit a phone too; and a chart that has the page's width to itself."""
 
 _CHART_STYLE: Any = STYLE | {
     "axes.axisbelow": True,
@@ -59,19 +71,20 @@ class Chart(NamedTuple):
     legend: list[dict[str, str]]
 
 
-def draw_curves(panel: Panel, labels: Sequence[str]) -> Chart:
-    """A panel of a figure, with each run as a thin line.
+def draw_curves(panel: Panel, labels: Sequence[str], size: Size = NARROW) -> Chart:
+    """A panel of a figure, with each run as a thin line, which the page shows on demand.
 
     Args:
         panel: as in figure.json.
         labels: of all arms of the figure, so that an arm has one color in all of its panels.
+        size: of the picture.
     """
     with mpl.rc_context(_CHART_STYLE):
-        axes = _new_axes()
+        axes = _new_axes(size)
         for artist, name in draw_panel(axes, panel, labels, runs=True).items():
             artist.set_gid(name)
         title = f"{panel['title']}: {panel['y']} against {panel['x']}"
-        svg = _to_chart(axes, panel["x"], panel["y"], title)
+        svg = _to_chart(axes, panel["x"], panel["y"], title, size)
     crosses = (
         escape(f"{run['name']} diverged after {say(run['x'][-1])}")
         for arm in panel["arms"]
@@ -89,7 +102,7 @@ def draw_curves(panel: Panel, labels: Sequence[str]) -> Chart:
         {
             "label": arm["label"],
             "color": stroke.color,
-            "points": _pixels(axes, arm["x"], arm["middle"]),
+            "points": _pixels(axes, arm["x"], arm["middle"], size),
         }
         | _readings(arm, panel["x"])
         for arm, stroke in zip(panel["arms"], strokes, strict=False)
@@ -103,7 +116,7 @@ def draw_histogram(histogram: Histogram) -> Chart:
     bars = [(*sides, count) for sides, count in zip(pairwise(edges), counts, strict=True)]
     filled = [count for count in counts if count > 0]
     with mpl.rc_context(_CHART_STYLE | {"patch.linewidth": 0.4}):
-        axes = _new_axes()
+        axes = _new_axes(NARROW)
         base = 0.0
         if needs_logarithm(filled):
             base = min(filled) / 2  # So that the smallest bar can be seen.
@@ -115,12 +128,12 @@ def draw_histogram(histogram: Histogram) -> Chart:
         axes.set(xlim=(edges[0], edges[-1]))
         axes.set_ylim(bottom=base)
         title = f"{histogram['title']}: histogram of {histogram['x']}"
-        svg = _to_chart(axes, histogram["x"], "count", title)
+        svg = _to_chart(axes, histogram["x"], "count", title, NARROW)
     middles = [(left + right) / 2 for left, right, _ in bars]
     curve = {
         "label": histogram["title"],
         "color": COLORS[0],
-        "points": _pixels(axes, middles, [max(count, base) for count in counts]),
+        "points": _pixels(axes, middles, [max(count, base) for count in counts], NARROW),
         "texts": [
             [f"{say(count)} from {say(left)} to {say(right)}"] for left, right, count in bars
         ],
@@ -155,22 +168,24 @@ def say_tick(value: float) -> str:
     return f"{value:g}"
 
 
-def _new_axes() -> Axes:
-    drawing = Drawing(figsize=(_WIDTH / 72, _HEIGHT / 72), dpi=72)  # So that SVG's unit is a pixel.
-    drawing.subplots_adjust(
-        _LEFT / _WIDTH, 1 - _BOTTOM / _HEIGHT, _RIGHT / _WIDTH, 1 - _TOP / _HEIGHT
-    )
+def _new_axes(size: Size) -> Axes:
+    width, height = size
+    left, right, top, bottom = size.edges
+    drawing = Drawing(figsize=(width / 72, height / 72), dpi=72)  # So that SVG's unit is a pixel.
+    drawing.subplots_adjust(left / width, 1 - bottom / height, right / width, 1 - top / height)
     return drawing.add_subplot()
 
 
-def _to_chart(axes: Axes, x: str, y: str, title: str) -> str:
+def _to_chart(axes: Axes, x: str, y: str, title: str, size: Size) -> str:
     """The drawing as an SVG element that the page's style sheet and script can work with."""
     drawing = axes.figure
     assert isinstance(drawing, Drawing)
+    width, height = size
+    _, right, top, bottom = size.edges
     logarithmic = axes.get_yscale() == "log"
     note = " (logarithmic)" if logarithmic else ""
-    drawing.text(4 / _WIDTH, 1 - 13 / _HEIGHT, y + note, weight="bold")
-    drawing.text(_RIGHT / _WIDTH, 8 / _HEIGHT, x, weight="bold", horizontalalignment="right")
+    drawing.text(4 / width, 1 - 13 / height, y + note, weight="bold")
+    drawing.text(right / width, 8 / height, x, weight="bold", horizontalalignment="right")
     for axis in (axes.xaxis,) if logarithmic else (axes.xaxis, axes.yaxis):
         axis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 5, 10]))
     for axis in (axes.xaxis, axes.yaxis):
@@ -181,16 +196,16 @@ def _to_chart(axes: Axes, x: str, y: str, title: str) -> str:
     svg = re.sub(r'<g id="((?:arm|bar)[^"]*)">', r'<g class="\1">', svg)
     svg = re.sub(r'<g id="[^"]*">', "<g>", svg)
     svg = re.sub(r' d="[^"]*"', lambda path: re.sub(r"(\.\d)\d+", r"\1", path[0]), svg)
-    cursor = f'<line class="rule" y1="{_BOTTOM}" y2="{_TOP}"/><circle r="4"/>'
+    cursor = f'<line class="rule" y1="{bottom}" y2="{top}"/><circle r="4"/>'
     return svg.replace("</svg>", f'<g class="cursor" hidden>{cursor}</g></svg>')
 
 
-def _pixels(axes: Axes, x: Sequence[float], y: Sequence[float]) -> list[list[float]]:
+def _pixels(axes: Axes, x: Sequence[float], y: Sequence[float], size: Size) -> list[list[float]]:
     """Where points are in the picture, whose vertical axis points down."""
     if not x:
         return []
     pixels = axes.transData.transform(np.column_stack([x, y]))
-    return [[round(float(a), 1), round(_HEIGHT - float(b), 1)] for a, b in pixels]
+    return [[round(float(a), 1), round(size.height - float(b), 1)] for a, b in pixels]
 
 
 def _readings(arm: Arm, x_label: str) -> dict[str, Any]:

@@ -10,12 +10,18 @@ from typing import Any, NamedTuple
 from covshift.errors import InputError
 from covshift.files import write_text
 from covshift.records import RunFolder, find_runs
-from covshift.report.charts import draw_curves, draw_histogram, say
+from covshift.report.charts import NARROW, WIDE, draw_curves, draw_histogram, say
 from covshift.report.drawing import arm_labels
 from covshift.report.figure_file import Figure, Invariant, Panel, Run, find_figures, read_figure
 from covshift.report.page import render
 from covshift.report.plain_runs import describe_runs
 from covshift.version import __version__
+
+SMOKE = (
+    "SMOKE TEST: these runs are far too short to learn anything. They show that everything works; their numbers mean "
+    "nothing."
+)
+"""What pages and the terminal say about results at the scale `smoke`."""
 
 
 class Sources(NamedTuple):
@@ -88,7 +94,7 @@ def render_report(figures: Sequence[Figure], runs: Sequence[RunFolder] = ()) -> 
                 **figure,
                 **_described(figure),
                 "bars": [
-                    {"title": histogram["title"], "text": histogram["text"]}
+                    {"title": histogram["title"], "text": histogram["text"], "size": ""}
                     | draw_histogram(histogram)._asdict()
                     for histogram in figure["histograms"]
                 ],
@@ -98,6 +104,7 @@ def render_report(figures: Sequence[Figure], runs: Sequence[RunFolder] = ()) -> 
             for figure in figures
         ],
         plain=plain and plain | _described(plain),
+        smoke=SMOKE,
         version=__version__,
     )
 
@@ -105,10 +112,14 @@ def render_report(figures: Sequence[Figure], runs: Sequence[RunFolder] = ()) -> 
 def _described(source: Mapping[str, Any]) -> dict[str, Any]:
     """The curves and broken invariants of a figure or of plain runs."""
     labels = arm_labels(source["panels"])
+    # A lone panel has the width of the page, except on a phone.
+    sizes = {"wide": WIDE, "narrow": NARROW} if len(source["panels"]) == 1 else {"": NARROW}
     return {
         "curves": [
-            {"title": panel["title"], "text": ""} | draw_curves(panel, labels)._asdict()
+            {"title": panel["title"], "text": "", "size": name}
+            | draw_curves(panel, labels, size)._asdict()
             for panel in source["panels"]
+            for name, size in sizes.items()
         ],
         "broken": _broken(source["invariants"]),
     }

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import nullcontext, suppress
+from pathlib import Path
 from typing import Self, final
 
 from rich.console import Console, Group
@@ -13,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from covshift.progress import new_bar, say_time_left
-from covshift.records import Row, RunFolder, support_warning
+from covshift.records import Row, RunFolder, find_runs, support_warning
 
 _SHOWN = {
     "score": ("score", "{:,.2f}", "mean over the last evaluation's episodes"),
@@ -153,6 +155,48 @@ class SweepView:
             bar = ProgressBar(total=updates, completed=update, width=30)
             table.add_row(self._names[index], f"{update:,}/{updates:,}", bar)
         self._live.update(Group(Text(f"{sum(ended)}/{len(status)} runs · {head}"), table))
+
+
+def watch_runs(console: Console, root: Path, pause: Callable[[float], None] = time.sleep) -> None:
+    """Follows the runs below a folder until none is left that could continue, or until Ctrl-C.
+
+    On a terminal a table is kept up to date; elsewhere a line is printed when a run has come further. Runs that start
+    meanwhile appear too.
+
+    Args:
+        console: where to show them.
+        root: the folder.
+        pause: waits for some seconds.
+    """
+    live, shown = _live(console), dict[str, tuple[str, ...]]()
+    with live or nullcontext(), suppress(KeyboardInterrupt):
+        while True:
+            rows = [run.summary(root) for run in find_runs(root)]
+            ended = sum(row[4].startswith(("finished", "diverged", "unreadable")) for row in rows)
+            head = f"{ended} of {len(rows)} runs under {root} have ended"
+            if live is not None:
+                live.update(Group(Text(head, style="bold"), _table(rows)), refresh=True)
+            else:
+                for row in rows:
+                    if shown.get(row[0]) != row:
+                        console.print(
+                            " · ".join(row), highlight=False, markup=False, soft_wrap=True
+                        )
+            shown = {row[0]: row for row in rows}
+            if ended == len(rows):
+                break
+            pause(_WATCH_SECONDS)
+    console.print(head, highlight=False, markup=False, soft_wrap=True)
+
+
+def _table(rows: Sequence[tuple[str, ...]]) -> Table:
+    table = Table(box=None, show_header=False)
+    for row in rows:
+        table.add_row(*(Text(cell, overflow="fold") for cell in row))
+    return table
+
+
+_WATCH_SECONDS = 2.0
 
 
 def _live(console: Console) -> Live | None:

@@ -20,7 +20,18 @@ def render(template: str, **values: Any) -> str:
         lstrip_blocks=True,
     )
     environment.filters["typeset"] = typeset
+    environment.tests["numeric"] = is_numeric
     return environment.get_template(template).render(**values)
+
+
+def is_numeric(text: str) -> bool:
+    """Whether a table's cell is a number, perhaps with an interval, and not words.
+
+    Example:
+        >>> [is_numeric(text) for text in ("1.5", "3.56 to 4.64", "0.88 (p = 0.03)", "1 010", "MinAtar/Breakout-v1", "")]
+        [True, True, True, True, False, False]
+    """
+    return re.match(r"[-+−]?\d[\d.,\u202f ]*(%|$|\s*\(|\s+to\s)", text) is not None
 
 
 def typeset(text: str) -> Markup:

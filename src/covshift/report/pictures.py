@@ -15,7 +15,10 @@ from PIL import Image, ImageDraw
 from covshift.errors import InputError
 from covshift.report.plots import COLORS
 
-_SIDE, _PANEL, _MARGIN = 252, 340, 12
+RATIO = "c(s)"
+"""The name of the ratio's track."""
+
+_SIDE, _PANEL, _MARGIN, _FOOT = 252, 340, 12, 20
 _INK, _SOFT_INK, _PAPER, _LINE = "#1d2433", "#5b6478", "#ffffff", "#dfe3ea"
 
 
@@ -47,13 +50,19 @@ def picture_uri(observation: NDArray[Any], side: int = 168) -> str:
 
 
 def draw_film(
-    states: list[NDArray[Any]], tracks: dict[str, NDArray[np.float64]], path: Path
+    states: list[NDArray[Any]],
+    tracks: dict[str, NDArray[np.float64]],
+    scores: NDArray[np.float64],
+    path: Path,
 ) -> None:
-    """Writes a GIF that shows each state and, beside it, the tracks up to that step.
+    """Writes a GIF that shows each state with its step and score and, beside it, the tracks up to that step.
+
+    A track that is called c(s) has a line at 1: above it π visits the state more often than the data show it.
 
     Args:
         states: the newest observation of each step.
         tracks: by name, a number for each step.
+        scores: the rewards up to each step.
         path: the file to write.
 
     Raises:
@@ -61,27 +70,39 @@ def draw_film(
     """
     if path.suffix.lower() != ".gif":
         raise InputError(f"the film must end in .gif, but it is {path}")
-    frames = [_draw_frame(state, tracks, step) for step, state in enumerate(states)]
+    frames = [_draw_frame(state, tracks, scores, step) for step, state in enumerate(states)]
     path.parent.mkdir(parents=True, exist_ok=True)
     frames[0].save(path, save_all=True, append_images=frames[1:], duration=66, loop=0)
 
 
 def _draw_frame(
-    state: NDArray[Any], tracks: dict[str, NDArray[np.float64]], step: int
+    state: NDArray[Any],
+    tracks: dict[str, NDArray[np.float64]],
+    scores: NDArray[np.float64],
+    step: int,
 ) -> Image.Image:
-    canvas = Image.new("RGB", (_SIDE + _PANEL, _SIDE), _PAPER)
+    canvas = Image.new("RGB", (_SIDE + _PANEL, _SIDE + _FOOT), _PAPER)
     canvas.paste(_enlarge(state, _SIDE), (0, 0))
     draw = ImageDraw.Draw(canvas)
+    foot = f"step {step + 1} of {len(scores)}   score {scores[step]:g}"
+    draw.text((_MARGIN, _SIDE + 4), foot, fill=_INK)
     height = _SIDE // max(1, len(tracks))
     for k, (name, values) in enumerate(tracks.items()):
         left, right = _SIDE + _MARGIN, _SIDE + _PANEL - _MARGIN
         top, bottom = k * height + 26, (k + 1) * height - 10
         low, high = float(np.nanmin(values)), float(np.nanmax(values))
+        if name == RATIO:
+            low, high = min(low, 1.0), max(high, 1.0)
         span = (high - low) or 1.0
         draw.text((left, k * height + 8), f"{name} = {values[step]:.3f}", fill=_INK)
         bounds = f"{low:.2f} … {high:.2f}"
         draw.text((right - draw.textlength(bounds), k * height + 8), bounds, fill=_SOFT_INK)
         draw.rectangle((left, top, right, bottom), outline=_LINE)
+        if name == RATIO:
+            one = bottom - (bottom - top) * (1.0 - low) / span
+            draw.line([(left, one), (right, one)], fill=_SOFT_INK, width=1)
+            place = (right - draw.textlength("c = 1") - 3, one - 12 if one > top + 14 else one + 1)
+            draw.text(place, "c = 1", fill=_SOFT_INK)
         x = left + (right - left) * np.arange(step + 1) / max(1, len(values) - 1)
         y = bottom - (bottom - top) * (values[: step + 1] - low) / span
         points = [(float(a), float(b)) for a, b in zip(x, y, strict=True)]

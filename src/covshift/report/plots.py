@@ -14,8 +14,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-COLORS = ("#1b6ca8", "#c8553d", "#588157", "#8e5ea2", "#d19a1f", "#4a4e69")
-"""Blue, red, green, violet, ochre, slate: distinct in print and for most color-blind readers."""
+COLORS = (
+    *("#1b6ca8", "#c8553d", "#588157", "#8e5ea2", "#d19a1f", "#4a4e69"),
+    *("#17a398", "#b5179e", "#7a4b2a", "#00a5e0", "#9aa32a", "#000000"),
+)
+"""Blue, red, green, violet, ochre, slate, which are distinct in print and for most color-blind readers; then teal, magenta,
+brown, sky, olive and black, so that figures of up to twelve arms repeat none."""
 
 STYLE: Any = {
     "axes.grid": True,

@@ -21,12 +21,12 @@ class PlayedEpisode(NamedTuple):
     Attributes:
         states: the newest observation of each step.
         tracks: numbers along the episode by name: `value`, and `c(s)` if the ratio was learned.
-        score: sum of rewards.
+        scores: sum of rewards up to each step.
     """
 
     states: list[NDArray[Any]]
     tracks: dict[str, NDArray[np.float64]]
-    score: float
+    scores: NDArray[np.float64]
 
 
 def evaluate_run(folder: Path, episodes: int, epsilon: float | None, seed: int) -> dict[str, str]:
@@ -62,7 +62,7 @@ def play_episode(folder: Path, epsilon: float | None, steps: int, seed: int) -> 
     config = run.config
     used = _checked_epsilon(epsilon, config.ratio.target_epsilon)
     generator = named_generator(seed, "watch")
-    states, values, ratios, score = [], [], [], 0.0
+    states, values, ratios, rewards = [], [], [], []
     with closing(
         run_steps(run.policy(used), config.env, config.environment, 1, generator)
     ) as playing:
@@ -70,13 +70,13 @@ def play_episode(folder: Path, epsilon: float | None, steps: int, seed: int) -> 
             states.append(step.observation[0])
             values.append(float(step.notes["value"][0]))
             ratios.append(float(step.notes["ratio"][0]))
-            score += float(step.outcome.reward[0])
+            rewards.append(float(step.outcome.reward[0]))
             if step.outcome.ended[0] or len(states) == steps:
                 break
     tracks = {"value": np.array(values)}
     if run.network.ratio_head is not None:
         tracks["c(s)"] = np.array(ratios)
-    return PlayedEpisode(states, tracks, score)
+    return PlayedEpisode(states, tracks, np.cumsum(rewards))
 
 
 def _checked_epsilon(given: float | None, default: float) -> float:

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, final
 
 from covshift.config.presets import make_config
+from covshift.config.settings import parse_settings
 from covshift.config.training import TrainConfig
+from covshift.errors import InputError
 from covshift.experiments.experiment import Outcome, RunOptions, check_scale
 from covshift.extras import extras_of_env
 
@@ -132,6 +134,26 @@ class Comparison:
         """The labels of the arms whose agents collect their own data."""
         return {arm.label for arm in self.arms[scale] if arm.online}
 
+    def changed(self, options: RunOptions) -> Comparison:
+        """The comparison with the settings and arms that the command line adds, at one scale.
+
+        Raises:
+            InputError: there is no such setting or preset, arms differ in the setting, or an arm's name is taken.
+        """
+        settings, arms = parse_settings(options.set), self.arms[options.scale]
+        for name in settings:
+            if any(name in arm.leaves for arm in arms):
+                raise InputError(
+                    f"{name} is what arms of {self.name} differ in; add an arm instead: --arm 'NAME:{name}=VALUE'"
+                )
+        added = tuple(_parse_arm(text) for text in options.arm)
+        labels = [arm.label for arm in (*arms, *added)]
+        for label in labels:
+            if labels.count(label) > 1:
+                raise InputError(f"there are two arms '{label}'; give the new one another name")
+        every = tuple(replace(arm, leaves={**settings, **arm.leaves}) for arm in (*arms, *added))
+        return replace(self, arms={**self.arms, options.scale: every})
+
     def cost(self, scale: str) -> str:
         """The number of runs and updates, and roughly how long they take."""
         configs = self.configs(scale, self.seeds[scale]).values()
@@ -160,6 +182,17 @@ def _leaves_of(game: str, scale: str, seed: int) -> dict[str, Any]:
     bounds = VALUE_BOUNDS.get(scale, {})
     bound = {"value_bound": bounds[game]} if game in bounds else {}
     return {"seed": seed, "data_seed": seed % DATASETS[scale], **bound}
+
+
+def _parse_arm(text: str) -> Arm:
+    """The arm that `name:key=value,…` describes; the key `preset` names the method that it changes."""
+    label, separator, rest = text.partition(":")
+    if not separator or not label.strip():
+        raise InputError(
+            f"'{text}' is no arm; write NAME:key=value,…, such as 'no clip:source_clip=false'"
+        )
+    leaves = parse_settings(rest.split(","), also=("preset",))
+    return Arm(label.strip(), leaves.pop("preset", "c51-corrected"), leaves)
 
 
 def every_scale(arms: tuple[Arm, ...], iterations: int = 150) -> dict[str, tuple[Arm, ...]]:

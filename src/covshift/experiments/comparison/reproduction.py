@@ -26,9 +26,10 @@ from covshift.experiments.comparison.running import collect_data, make_engine, t
 from covshift.experiments.experiment import Outcome, RunOptions
 from covshift.experiments.tables import write_csv
 from covshift.files import CHECKSUMS, sha256, write_json
+from covshift.progress import track
 from covshift.records import COLUMNS
 from covshift.report.drawing import draw_figure
-from covshift.report.figures_page import find_sources, write_report
+from covshift.report.figures_page import SMOKE, find_sources, write_report
 from covshift.runs.data_sources import ONLINE
 from covshift.runs.sweeps import Job
 from covshift.validation import check_count
@@ -41,6 +42,8 @@ def reproduce(experiment: Comparison, out: Path, options: RunOptions, console: C
     Runs lie in `out/runs`, named after their settings, so that experiments that share an arm share its runs.
     """
     engine = make_engine(options)
+    stated = experiment
+    experiment = stated.changed(options)
     seeds = experiment.seeds[options.scale]
     if options.seeds is not None:
         seeds = check_count("seeds", options.seeds)
@@ -59,18 +62,37 @@ def reproduce(experiment: Comparison, out: Path, options: RunOptions, console: C
         for key, config in configs.items()
     }
     train_all(list(jobs.values()), engine, console)
-    with console.status(f"Reading {len(jobs)} runs"):
-        results = Results(
-            experiment,
-            options.scale,
-            {key: RunRecord.read(job.folder) for key, job in jobs.items()},
-            {key: DataRecord.read(path) for key, path in data.items()},
-        )
-        figure = _figure(results, _command(experiment.name, out, options))
-    folder = out / experiment.name
-    folder.mkdir(parents=True, exist_ok=True)
-    _write(folder, figure, results)
-    return Outcome(folder / "index.html", f"Figure, table and raw numbers: {folder}.")
+    read = track(console, "runs read", jobs.items(), len(jobs))
+    results = Results(
+        experiment,
+        options.scale,
+        {key: RunRecord.read(job.folder) for key, job in read},
+        {key: DataRecord.read(path) for key, path in data.items()},
+    )
+    with console.status("Analyzing the runs and drawing the figure"):
+        figure = _figure(results, len(stated.arms[options.scale]), out, options)
+        # Beside the figure as it was stated, not in its place.
+        folder = out / (f"{experiment.name}-changed" if _is_changed(options) else experiment.name)
+        folder.mkdir(parents=True, exist_ok=True)
+        _write(folder, figure, results)
+    return Outcome(
+        folder / "index.html",
+        f"{_said(figure)}\nFigure, table and raw numbers: {folder}.",
+        banner=SMOKE if options.scale == "smoke" else "",
+    )
+
+
+def _is_changed(options: RunOptions) -> bool:
+    return bool(options.set or options.arm)
+
+
+def _said(figure: dict[str, Any]) -> str:
+    """The claim, the verdict and the number that decides it, for the terminal."""
+    headline = figure["headline"]
+    return (
+        f"Claim: {figure['claim']}\n"
+        f"Verdict: {figure['verdict']}. {headline['what']}, {headline['of']}: {headline['value']}."
+    )
 
 
 def run_name(config: TrainConfig, *, online: bool = False) -> str:
@@ -80,7 +102,7 @@ def run_name(config: TrainConfig, *, online: bool = False) -> str:
     """
     usual = make_config(config.env, config.preset, config.scale).leaves()
     changes = [
-        f"{name}-{_said(value)}"
+        f"{name}-{_text_of(value)}"
         for name, value in config.leaves().items()
         if name != "seed" and value != usual[name]
     ]
@@ -91,25 +113,32 @@ def run_name(config: TrainConfig, *, online: bool = False) -> str:
     return "+".join(parts).replace("/", "-").replace(":", "-")
 
 
-def _said(value: Any) -> str:
+def _text_of(value: Any) -> str:
     if isinstance(value, tuple):
-        return ",".join(map(_said, value))
+        return ",".join(map(_text_of, value))
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _command(name: str, out: Path, options: RunOptions) -> str:
     command = f"covshift reproduce {name} --scale {options.scale} --out {shlex.quote(str(out))}"
-    return command if options.seeds is None else f"{command} --seeds {options.seeds}"
+    if options.seeds is not None:
+        command += f" --seeds {options.seeds}"
+    for flag, texts in (("--set", options.set), ("--arm", options.arm)):
+        command += "".join(f" {flag} {shlex.quote(text)}" for text in texts)
+    return command
 
 
-def _figure(results: Results, command: str) -> dict[str, Any]:
-    """The contents of figure.json."""
+def _figure(results: Results, stated: int, out: Path, options: RunOptions) -> dict[str, Any]:
+    """The contents of figure.json; the first `stated` arms are judged, and the others are shown."""
     experiment = results.experiment
     configs = json.dumps(
         [dataclasses.asdict(run.config) for run in results.runs.values()], sort_keys=True
     )
     hashes = {key.text: sha256(data.path / CHECKSUMS) for key, data in results.data.items()}
     analysis = experiment.analyze(results)
+    if stated < len(results.arms):
+        judged = experiment.analyze(results.first_arms(stated))
+        analysis |= {name: judged[name] for name in ("verdict", "found", "headline")}
     return {
         "galleries": [],
         "histograms": [],
@@ -121,12 +150,12 @@ def _figure(results: Results, command: str) -> dict[str, Any]:
         "claim": experiment.claim,
         "paper": experiment.paper,
         "rule": experiment.rule,
-        "command": command,
+        "command": _command(experiment.name, out, options),
         "scale": results.scale,
         "version": __version__,
         "hashes": hashes | {"configurations": hashlib.sha256(configs.encode()).hexdigest()},
         "invariants": results.invariants(),
-        "differences": [*experiment.differences, *_about_data(results)],
+        "differences": [*experiment.differences, *_about_data(results), *_about_changes(options)],
     }
 
 
@@ -139,6 +168,12 @@ def _about_data(results: Results) -> list[str]:
         f"Each game has {number} datasets, each collected with a data seed of its own; the run of seed k learns from "
         f"the dataset of data seed k mod {number}, in every arm."
     ]
+
+
+def _about_changes(options: RunOptions) -> list[str]:
+    """What the command line changed."""
+    settings = [f"Changed in every arm: {text}." for text in options.set]
+    return settings + [f"An arm that was added and is not judged: {text}." for text in options.arm]
 
 
 def _write(folder: Path, figure: dict[str, Any], results: Results) -> None:

@@ -6,7 +6,7 @@ Experiments import this module, so it imports what reads files only when files a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, final
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from covshift.config.training import TrainConfig
 from covshift.experiments.comparison.design import Arm, Comparison
-from covshift.experiments.comparison.verdicts import say
+from covshift.experiments.comparison.verdicts import say, say_number
 from covshift.report.contrasts import Contrast, compare, difference_estimate, trimmed_estimate
 from covshift.report.statistics import Curve, Estimate, curve_band, interquartile_mean
 
@@ -140,6 +140,14 @@ class Results:
         """Runs of each arm in each game."""
         return len({seed for _, _, seed in self.runs})
 
+    def first_arms(self, count: int) -> Results:
+        """The same without the arms that follow the first `count`."""
+        arms = self.arms[:count]
+        labels = {arm.label for arm in arms}
+        experiment = replace(self.experiment, arms={**self.experiment.arms, self.scale: arms})
+        runs = {key: run for key, run in self.runs.items() if key[1] in labels}
+        return Results(experiment, self.scale, runs, self.data)
+
     def of(self, game: str, label: str) -> list[RunRecord]:
         """The runs of an arm in a game, one per seed."""
         return [run for (g, a, _), run in self.runs.items() if (g, a) == (game, label)]
@@ -226,6 +234,8 @@ class Results:
         """
         columns = ["arm", "game", "IQM score", "95 % interval", "runs", "diverged"]
         columns += ["E_μ[c]", "ESS/N", f"P(better than {baseline})", "difference, 95 %"]
+        if self.seeds == 1:  # One run has neither an interval nor a probability.
+            columns = ["arm", "game", "score", "runs", "diverged", "E_μ[c]", "ESS/N", "difference"]
         rows = []
         for label in (arm.label for arm in self.arms):
             better = self.improvement_by_game(label, baseline)
@@ -236,11 +246,17 @@ class Results:
                     interquartile_mean(self.endings(game, label, column))
                     for column in ("mean_ratio", "effective_share")
                 )
-                learned = ["", ""] if np.isnan(ratio) else [f"{ratio:.3g}", f"{share:.2f}"]
+                learned = (
+                    ["", ""] if np.isnan(ratio) else [say_number(float(ratio)), f"{share:.2f}"]
+                )
+                numbers = (str(len(scores)), str(self.diverged(game, label)), *learned)
+                if self.seeds == 1:
+                    difference = "" if label == baseline else f"{middle - others[0]:.2f}"
+                    rows.append([label, game, f"{middle:.2f}", *numbers, difference])
+                    continue
                 rows.append(
                     [
-                        *(label, game, f"{middle:.2f}", f"{low:.2f} to {high:.2f}"),
-                        *(str(len(scores)), str(self.diverged(game, label)), *learned),
+                        *(label, game, f"{middle:.2f}", f"{low:.2f} to {high:.2f}", *numbers),
                         "" if label == baseline else say(better[game]),
                         "" if label == baseline else _say_difference(scores, others),
                     ]

@@ -85,10 +85,26 @@ def say(found: Contrast | Estimate) -> str:
         >>> from covshift.report.contrasts import Contrast
         >>> say(Estimate(0.9, 0.6, 1.0)), say(Contrast(0.9, 0.004, 0.997))
         ('0.90 (0.60 to 1.00)', '0.90 (p = 0.008)')
+        >>> say(Estimate(0.9, float("-inf"), float("inf")))  # of one run
+        '0.90'
     """
     if isinstance(found, Contrast):
         return f"{found.value:.2f} (p = {found.p:.2g})"
+    if not np.isfinite([found.low, found.high]).all():
+        return f"{found.value:.2f}"
     return f"{found.value:.2f} ({found.low:.2f} to {found.high:.2f})"
+
+
+def say_number(value: float) -> str:
+    """A number to three digits, with thin spaces in thousands and no exponent.
+
+    Example:
+        >>> say_number(44.38), say_number(0.12345), "+".join(say_number(1012.0).split())
+        ('44.4', '0.123', '1+010')
+    """
+    short = float(f"{value:.3g}")
+    text = f"{short:,.0f}" if abs(short) >= 100 else f"{short:.3g}"
+    return text.replace(",", "\u202f")
 
 
 def say_each(found: Mapping[str, Contrast] | Mapping[str, Estimate]) -> str:

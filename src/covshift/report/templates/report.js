@@ -34,6 +34,7 @@
     const groups = curves.map((curve) => svg.querySelectorAll(`.arm-${all.indexOf(curve)}`));
     const across = curves.map((curve) => curve.points.map((point) => point[0]));
     let at = { curve: 0, k: across[0].length - 1 };
+    const isOff = (curve) => groups[curve].length > 0 && groups[curve][0].classList.contains("off");
 
     const hide = () => {
       tip.hidden = true;
@@ -62,7 +63,8 @@
       const x = (event.clientX - area.left) * scale;
       const y = (event.clientY - area.top) * scale;
       const near = across.map((xs) => nearest(xs, x));
-      const away = curves.map(({ points }, c) => Math.hypot(points[near[c]][0] - x, points[near[c]][1] - y));
+      const away = curves.map(({ points }, c) => (isOff(c) ? Infinity : Math.hypot(points[near[c]][0] - x, points[near[c]][1] - y)));
+      if (Math.min(...away) === Infinity) return;
       const curve = away.indexOf(Math.min(...away));
       at = { curve, k: near[curve] };
       show();
@@ -74,7 +76,9 @@
       const move = moves[event.key];
       if (!move) return undefined;
       event.preventDefault();
-      const curve = (at.curve + move[0] + curves.length) % curves.length;
+      let curve = at.curve;
+      do curve = (curve + move[0] + curves.length) % curves.length;
+      while (move[0] && isOff(curve) && curve !== at.curve);
       const k = move[0] ? nearest(across[curve], across[at.curve][at.k]) : at.k + move[1];
       at = { curve, k: Math.min(across[curve].length - 1, Math.max(0, k)) };
       return show();
@@ -91,6 +95,24 @@
   };
 
   document.querySelectorAll(".chart-box").forEach(watch);
+
+  // A name in a legend switches its arm in all charts of its figure.
+  document.querySelectorAll("button.switch").forEach((button) => {
+    button.addEventListener("click", () => {
+      const on = button.getAttribute("aria-pressed") !== "true";
+      const { arm } = button.dataset;
+      button.closest("section").querySelectorAll(".chart-box").forEach((box) => {
+        const svg = box.querySelector("svg.chart");
+        if (arm === undefined) svg.classList.toggle("runs", on);
+        JSON.parse(box.querySelector("script").textContent).forEach((curve, k) => {
+          if (curve.label === arm) svg.querySelectorAll(`.arm-${k}`).forEach((part) => part.classList.toggle("off", !on));
+        });
+        box.querySelectorAll("button.switch").forEach((other) => {
+          if (other.dataset.arm === arm) other.setAttribute("aria-pressed", String(on));
+        });
+      });
+    });
+  });
 
   const dialog = document.getElementById("enlarged");
   document.querySelectorAll("button.frame").forEach((button) => {

@@ -31,7 +31,7 @@ def draw() -> Exhibit:
     return Exhibit(
         "rooms",
         "What does c look like?",
-        "Four rooms, with the start at the lower left and the goal at the lower right, which leads back to the start. "
+        "Four rooms, with the start S at the lower left and the goal G at the lower right, which leads back to the start. "
         "μ is uniform and goes everywhere; π walks to the goal and keeps to its path. c is 1 (white) for γ̂ = 0; as γ̂ grows, states that π "
         "visits more than μ turn red and states it avoids turn blue, first locally, then over the whole "
         "map. Colors are logarithmic and end at the scale's limits.",
@@ -45,6 +45,25 @@ def _map(axes: Axes, values: Vector, title: str, colors: str, norm: LogNorm) -> 
     grid[rows, columns] = np.clip(values, norm.vmin, norm.vmax)
     image = axes.imshow(grid, cmap=colors, norm=norm)
     axes.set_facecolor("0.85")
+    lines = FOUR_ROOMS.strip("\n").split("\n")
+    for letter in "SG":
+        (place,) = [(k, line.index(letter)) for k, line in enumerate(lines) if letter in line]
+        box = {
+            "boxstyle": "circle,pad=0.12",
+            "facecolor": "white",
+            "edgecolor": "none",
+            "alpha": 0.85,
+        }
+        axes.text(
+            place[1],
+            place[0],
+            letter,
+            ha="center",
+            va="center",
+            fontsize=6,
+            weight="bold",
+            bbox=box,
+        )
     axes.set_title(title)
     axes.set(xticks=[], yticks=[])
     axes.grid(visible=False)
