@@ -229,7 +229,7 @@ def test_events_are_closed_with_the_run(tmp_path: Path, data: str) -> None:
     pytest.importorskip("tensorboard")
     threads = threading.active_count()
     trainer = start(tmp_path / "run", config_of(), data)
-    run_to_end(trainer, lambda update, row: None, tensorboard=True)
+    run_to_end(trainer, lambda update, row: None, log="tensorboard")
     assert threading.active_count() == threads
     opened = {path.resolve() for path in Path("/proc/self/fd").iterdir()}
     assert not [path for path in opened if tmp_path in path.parents]
