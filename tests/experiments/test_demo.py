@@ -37,6 +37,7 @@ def test_the_demo_trains_both_agents_and_writes_the_same_page_again(tmp_path: Pa
     parsed.feed(text)
     assert parsed.counts["img"] == 24
     assert parsed.fetched == []
+    assert "SMOKE TEST" in text
     assert "One seed each cannot tell" in text
     assert "One seed each cannot tell" in printed
     for arm in ("c51", "c51-matched"):
@@ -48,7 +49,9 @@ def test_the_demo_trains_both_agents_and_writes_the_same_page_again(tmp_path: Pa
     assert [found.status()["status"] for found in find_runs(tmp_path)] == ["finished"] * 2
     ratios = np.loadtxt(tmp_path / "ratios.csv", delimiter=",", skiprows=1)
     assert (ratios[:, 1] >= 0).all()
-    assert run_demo(*given).page.read_text() == text
+    again = run_demo(*given)
+    assert again.page.read_text() == text
+    assert again.banner.startswith("SMOKE TEST")
 
 
 def test_the_comparison_of_agents_depends_on_the_number_of_seeds() -> None:

@@ -20,6 +20,7 @@ from covshift.experiments.experiment import Outcome, RunOptions
 from covshift.experiments.frames import SampledRatios, sample_ratios
 from covshift.experiments.tables import write_csv
 from covshift.files import write_text
+from covshift.report.figures_page import SMOKE
 from covshift.report.page import render
 from covshift.report.statistics import Curve
 from covshift.runs.sweeps import Job
@@ -95,7 +96,7 @@ def run_demo(folder: Path, sizes: Sizes, options: RunOptions, console: Console) 
     record = DataRecord.read(data)
     write_text(folder / "index.html", _page(folder, sizes, episodes, agents, store, record, sample))
     _print(console, agents, record.behavior_score)
-    return Outcome(folder / "index.html")
+    return Outcome(folder / "index.html", banner=_banner(sizes))
 
 
 def compare(plain: Agent, corrected: Agent) -> str:
@@ -121,6 +122,11 @@ def compare(plain: Agent, corrected: Agent) -> str:
             else "this difference could be chance; run more seeds."
         )
     )
+
+
+def _banner(sizes: Sizes) -> str:
+    """A warning where runs are as short as those of the scale `smoke`."""
+    return SMOKE if sizes.updates <= SIZES["smoke"].updates else ""
 
 
 def _agent(preset: str, folders: list[Path]) -> Agent:
@@ -166,9 +172,10 @@ def _page(
         "demo.html.j2",
         env=ENV,
         transitions=int(store.is_transition.sum()),
-        behavior_score=data.behavior_score,
+        random_score=data.behavior_score,
         arms=list(agents.values()),
         updates=sizes.updates,
+        banner=_banner(sizes),
         last=LAST,
         episodes=episodes,
         verdict=compare(agents[PLAIN], agents[CORRECTED]),
