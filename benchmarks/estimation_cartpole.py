@@ -27,6 +27,7 @@ def main() -> None:
     print(f"{logs.num_transitions:,} transitions; true value {returns.mean():.1f} ± {error:.1f}")
     kinds: dict[str, Callable[[], FeaturesLike]] = {
         "linear in the observation": lambda: Affine.fit(logs),
+        "the default": lambda: None,
         "50 Fourier features": lambda: RandomFourier.fit(logs, 50, np.random.default_rng(0)),
         "200 Fourier features": lambda: RandomFourier.fit(logs, 200, np.random.default_rng(0)),
     }

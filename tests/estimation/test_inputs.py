@@ -180,10 +180,10 @@ def test_large_states_are_read_few_at_a_time_and_too_many_features_are_refused(
     assert [len(rows) for rows in logs.blocks()] == [2, 2]
     monkeypatch.setattr("covshift.estimation.moments.MOST_FEATURES", 10)
     with pytest.raises(InputError, match=r"11 features are too many .* \(at most 10\); take fewer"):
-        estimate_ratio(logs, "uniform", ratio_discount=0.9)
+        estimate_ratio(logs, "uniform", ratio_discount=0.9, features=Affine.fit(logs))
     monkeypatch.setattr("covshift.estimation.moments.MOST_FEATURES", 21)
     with pytest.raises(InputError, match="22 features are too many"):
-        evaluate_policy(logs, "uniform", estimator="fqe", interval=None)
+        evaluate_policy(logs, "uniform", estimator="fqe", features=Affine.fit(logs), interval=None)
 
 
 def test_several_columns_of_a_frame_make_a_state() -> None:
@@ -197,8 +197,7 @@ def test_several_columns_of_a_frame_make_a_state() -> None:
     states = logs.states()
     np.testing.assert_array_equal(states, [[0.5, 1.0], [1.5, 2.0], [2.5, 3.0]])
     np.testing.assert_array_equal(logs.next_states()[0], [1.5, 2.0])
-    features = as_features(None, logs)
-    assert isinstance(features, Affine)
+    features = Affine.fit(logs)
     np.testing.assert_allclose(features(states)[:, 1:].mean(axis=0), 0.0, atol=1e-12)
     np.testing.assert_allclose(features(states)[:, 1:].std(axis=0), 1.0)
     waves = RandomFourier.fit(logs, 4000, np.random.default_rng(0))
@@ -217,8 +216,7 @@ def test_a_large_offset_does_not_change_the_scale(monkeypatch: pytest.MonkeyPatc
         states, np.zeros(1000), np.zeros(1000), states, np.zeros(1000), mu=np.ones(1000)
     )
     monkeypatch.setattr("covshift.estimation.logs.BLOCK_BYTES", 300 * 2 * states[0].nbytes)
-    found = as_features(None, logs)
-    assert isinstance(found, Affine)
+    found = Affine.fit(logs)
     np.testing.assert_allclose(found.mean, states.mean(axis=0), rtol=1e-14)
     np.testing.assert_allclose(found.scale, [x[:, 0].std(), x[:, 1].std(), 1.0], rtol=1e-4)
 

@@ -17,7 +17,7 @@ from covshift.estimation import (
     simulate_logs,
 )
 from covshift.estimation.experience import Experience
-from covshift.estimation.features import Affine
+from covshift.estimation.features import Affine, as_features
 from covshift.estimation.misspecification import find_violation
 from covshift.estimation.population import true_value
 from covshift.estimation.problem import LinearRatioFunction, RatioProblem
@@ -234,3 +234,27 @@ def test_unpaired_estimates_have_no_difference(change: dict[str, Any]) -> None:
         one.difference(evaluate_policy(logs[:15], problem.mu, replicates=5))
     with pytest.raises(InputError, match="ask both the same question"):
         one.difference(evaluate_policy(logs, problem.mu, replicates=5, discount=0.5))
+
+
+def test_the_default_for_vectors_is_near_the_truth_in_cartpole(cartpole: Logs) -> None:
+    _, returns = balance(0.45, 100)
+    by_default = evaluate_policy(cartpole, new_policy, interval=None).value
+    straight = evaluate_policy(
+        cartpole, new_policy, features=Affine.fit(cartpole), interval=None
+    ).value
+    assert abs(by_default - returns.mean()) < 0.3 * abs(straight - returns.mean())
+
+
+def test_default_waves_are_as_wide_as_states_are_apart_and_fewer_where_data_are_few() -> None:
+    rng = np.random.default_rng(0)
+
+    def logs(count: int, entries: int) -> Logs:
+        states = rng.standard_normal((count, entries))
+        ones = np.ones(count)
+        return from_arrays(states, ones.astype(int), ones, states, ones.astype(bool), mu=ones)
+
+    for entries in (4, 36):
+        omega = as_features(None, logs(5000, entries)).omega  # type: ignore[attr-defined]
+        assert omega.shape == (entries, 200)
+        assert omega.std() == pytest.approx(2.0 / np.sqrt(entries), rel=0.1)
+    assert as_features(None, logs(100, 3)).size == 6

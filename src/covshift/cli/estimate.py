@@ -42,7 +42,7 @@ class Ratio:
     """How episodes count; by default visits if an episode terminated, else continuing."""
 
     features: str = "auto"
-    """auto: a table if states are whole numbers or one-hot vectors, else a constant and the standardized observation; fourier:K: K random Fourier features; module:function: your own."""
+    """auto: a table if states are whole numbers or one-hot vectors, else 200 random Fourier features; affine: a constant and the standardized observation; fourier:K: K random Fourier features; module:function: your own."""
 
     behavior: str | None = None
     """Behavior policy μ to use instead of the logged probabilities: a policy's name, or 'estimate'."""
@@ -103,7 +103,7 @@ class Value:
     """γ̂ of the ratio, for estimators of the average reward that use one."""
 
     features: str = "auto"
-    """auto | fourier:K | module:function, as in covshift estimate ratio."""
+    """auto | affine | fourier:K | module:function, as in covshift estimate ratio."""
 
     behavior: str | None = None
     """Behavior policy μ to use instead of the logged probabilities: a policy's name, or 'estimate'."""
@@ -201,13 +201,15 @@ def _features(text: str, logs: Logs) -> Any:
     import numpy as np
 
     from covshift.data.policies import import_function
-    from covshift.estimation import RandomFourier
+    from covshift.estimation import Affine, RandomFourier
 
     kind, separator, rest = text.partition(":")
     if text == "auto":
         return None
+    if text == "affine":
+        return Affine.fit(logs)
     if kind == "fourier" and rest.isdigit() and int(rest) > 0:
         return RandomFourier.fit(logs, int(rest), np.random.default_rng(0))
     if separator and kind != "fourier" and rest:
         return import_function("features", text)
-    raise InputError(f"'{text}' names no features; say auto | fourier:K | module:function")
+    raise InputError(f"'{text}' names no features; say auto | affine | fourier:K | module:function")

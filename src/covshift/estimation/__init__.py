@@ -3,7 +3,7 @@
 from covshift.estimation.arrays import from_arrays, from_trajectories
 from covshift.estimation.comparison import Comparison, Difference, ValueEstimate
 from covshift.estimation.estimators import ESTIMATORS
-from covshift.estimation.features import RandomFourier, Tabular
+from covshift.estimation.features import Affine, RandomFourier, Tabular
 from covshift.estimation.fitting import METHODS, register_method
 from covshift.estimation.frames import from_frame
 from covshift.estimation.inputs import as_logs, from_minari, from_store, simulate_logs
@@ -14,6 +14,7 @@ from covshift.estimation.values import compare_estimators, compare_policies, eva
 __all__ = [
     "ESTIMATORS",
     "METHODS",
+    "Affine",
     "Comparison",
     "Difference",
     "Logs",

@@ -10,7 +10,12 @@ import scipy.sparse as sp
 from covshift.errors import InputError
 from covshift.estimation.arrivals import arrivals
 from covshift.estimation.moments import LossWeight, RatioMoments, solve
-from covshift.estimation.problem import LinearRatioFunction, RatioProblem, TableRatio
+from covshift.estimation.problem import (
+    LinearRatioFunction,
+    RatioProblem,
+    TableRatio,
+    mean_over_data,
+)
 from covshift.learners.blocks import learn_ratio
 from covshift.learners.schedules import robbins_monro
 from covshift.rules import inverse_ratio_weight
@@ -186,11 +191,8 @@ def _rescaled(problem: RatioProblem, found: LinearRatioFunction) -> LinearRatioF
     """ĉ rescaled to mean 1 if c has that mean; the 1/c weighting loses the scale (B1)."""
     if not problem.has_mean_one:
         return found
-    total = count = 0.0
-    for sample in problem.experience.samples():
-        total += float(sample.weight @ found.at(sample.x_tm1))
-        count += float(sample.weight.sum())
-    return LinearRatioFunction(found.w * count / total) if total > 0 else found
+    mean = mean_over_data(problem.experience, found)
+    return LinearRatioFunction(found.w / mean) if mean > 0 else found
 
 
 def _start_at_one(phi: Dense) -> Vector:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from covshift.errors import InputError
 from covshift.estimation.arrivals import arrivals
 from covshift.estimation.matching import UNBOUNDED
-from covshift.estimation.problem import NeuralRatio, RatioProblem
+from covshift.estimation.problem import NeuralRatio, RatioProblem, mean_over_data
 from covshift.extras import require
 from covshift.rules import LINKS
 from covshift.validation import check_count
@@ -195,8 +195,7 @@ def _function(
     )  # fmt: skip
     if not rescaled:
         return function
-    total = sum(float(s.weight @ function.at(s.x_tm1)) for s in experience.samples())
-    mean = total / sum(float(s.weight.sum()) for s in experience.samples())
+    mean = mean_over_data(experience, function)
     if not mean > 0:
         raise InputError(
             "the network's ratio is 0 everywhere: use more updates, or head='softplus'"

@@ -172,6 +172,15 @@ class RatioProblem:
         return "empirical" if self.experience.is_tabular else "least-squares"
 
 
+def mean_over_data(experience: Experience, function: RatioFunction) -> float:
+    """E_μ[ĉ] over the states of the weighted data, by which methods that lose the scale of ĉ divide."""
+    total = count = 0.0
+    for sample in experience.samples():
+        total += float(sample.weight @ function.at(sample.x_tm1))
+        count += float(sample.weight.sum())
+    return total / count
+
+
 FUNCTIONS: dict[str, Callable[..., RatioFunction]] = {
     TableRatio.kind: TableRatio,
     LinearRatioFunction.kind: LinearRatioFunction,
