@@ -43,7 +43,7 @@ def test_missing_extras_are_named_together(absent: set[str]) -> None:
     [
         ("train CartPole-v1 --out OUT", "torch", "torch"),
         ("train MinAtar/Breakout-v1 --out OUT", "minatar", "games"),
-        ("train CartPole-v1 --tensorboard --out OUT", "tensorboard", "tensorboard"),
+        ("train CartPole-v1 --log tensorboard --out OUT", "tensorboard", "tensorboard"),
         ("collect ALE/Pong-v5 --transitions 9 --out OUT", "ale_py", "games"),
         ("reproduce figure-2 --out OUT", "minatar", "games"),
         ("reproduce figure-2 --out OUT", "torch", "torch"),

@@ -25,6 +25,7 @@ from covshift.experiments.experiment import RunOptions, find_experiments, named_
 from covshift.records import Row, RunFolder
 from covshift.report.statistics import Estimate
 from covshift.runs import EpisodeResult, load_run
+from covshift.runs.data_sources import dataset_folder
 
 ALIASES = {
     "figure-1-left": "ratio_discount",
@@ -288,7 +289,9 @@ def test_the_balance_of_the_mean_ratio_is_a_plain_sum_over_transitions(out: Path
     main(["reproduce", "ratio_scale", "--scale", "smoke", "--out", str(out)])
     figure = json.loads((out / "ratio_scale" / "figure.json").read_text())
     table = [dict(zip(figure["table"]["columns"], r, strict=True)) for r in figure["table"]["rows"]]
-    store = Store.open(next((out / "data").glob("MinAtar-Breakout*seed0*")))
+    store = Store.open(
+        dataset_folder(make_config("MinAtar/Breakout-v1", scale="smoke"), out / "data")
+    )
     paper, unclipped, positive = (
         out / "runs" / f"Breakout+c51-corrected+{changes}smoke+seed0"
         for changes in ("", "source_clip-False+", "ratio_head-softplus+")
@@ -319,7 +322,9 @@ def test_lengths_of_episodes_bound_the_mean_ratio(
 ) -> None:
     """γ̂ = 0.99: an episode of one step lives 1, one of three 1 + 0.99 + 0.9801; a share p₀ of both enters."""
     main(["reproduce", "ratio_scale", "--scale", "smoke", "--out", str(out)])
-    store = Store.open(next((out / "data").glob("MinAtar-Breakout*seed0*")))
+    store = Store.open(
+        dataset_folder(make_config("MinAtar/Breakout-v1", scale="smoke"), out / "data")
+    )
     run = out / "runs" / "Breakout+c51-corrected+smoke+seed0"
     played = [EpisodeResult(score=0.0, length=length, ratio_sum=0.0) for length in (1, 3)]
     monkeypatch.setattr("covshift.runs.roll_out", lambda *parts: played)

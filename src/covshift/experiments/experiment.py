@@ -137,7 +137,7 @@ class Study:
 
     def cost(self, scale: str) -> str:
         """How long it takes."""
-        return self.costs.get(scale, f"not at the scale {scale}, only {' and '.join(self.costs)}")
+        return self.costs.get(scale) or lacks_scale(scale, self.costs)
 
     def extras(self, scale: str) -> tuple[str, ...]:
         """The extras that it needs, at every scale."""
@@ -152,6 +152,11 @@ class Study:
             raise InputError(f"{self.name} has no use for {flags}; leave out what it does not use")
         write: StudyFunction = pkgutil.resolve_name(self.function)
         return write(out / self.name, options, console)
+
+
+def lacks_scale(scale: str, known: Collection[str]) -> str:
+    """What stands in the place of a cost."""
+    return f"not at the scale {scale}, only {' and '.join(known)}"
 
 
 def check_scale(name: str, scale: str, known: Collection[str]) -> None:

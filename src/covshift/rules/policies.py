@@ -26,8 +26,8 @@ def decayed_epsilon(step: int, warm_up: int, decay: int, final: float) -> float:
     """1 for the first `warm_up` steps, then linearly down to `final` over `decay` steps, and `final` from there on.
 
     Example:
-        >>> [decayed_epsilon(step, 100, 50, 0.2) for step in (0, 100, 125, 150, 1000)]
-        [1.0, 1.0, 0.6, 0.2, 0.2]
+        >>> [decayed_epsilon(step, 100, 50, 0.5) for step in (0, 100, 125, 150, 1000)]
+        [1.0, 1.0, 0.75, 0.5, 0.5]
     """
     left = min(1.0, max(0.0, 1.0 - (step - warm_up) / decay))
     return final + (1.0 - final) * left

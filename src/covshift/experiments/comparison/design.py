@@ -10,7 +10,7 @@ from covshift.config.presets import make_config
 from covshift.config.settings import parse_settings
 from covshift.config.training import TrainConfig
 from covshift.errors import InputError
-from covshift.experiments.experiment import Outcome, RunOptions, check_scale
+from covshift.experiments.experiment import Outcome, RunOptions, check_scale, lacks_scale
 from covshift.extras import extras_of_env
 
 if TYPE_CHECKING:
@@ -156,6 +156,8 @@ class Comparison:
 
     def cost(self, scale: str) -> str:
         """The number of runs and updates, and roughly how long they take."""
+        if scale not in self.arms:
+            return lacks_scale(scale, self.arms)
         configs = self.configs(scale, self.seeds[scale]).values()
         lengths = sorted(config.optimization.num_updates for config in configs)
         hours = sum(lengths) / UPDATES_PER_SECOND[scale] / 2 / 3600

@@ -72,7 +72,7 @@ def _ratio_alone(case: Case) -> float:
 
 @theorem("B8-near", NEAR + ", law d_π(s)π(a|s), λ from 0 to 1", _near, broken_by="B8-hurts")
 def _near_policies(case: Case) -> float:
-    """Where (1 - β)(1 - λ/ρ_max) < (1 - γβ)(1 - γλ), Retrace under the exact c·ρ has a modulus of at most γ√(left/right) < γ: better than the ratio alone."""
+    """Let R be the largest ρ. Where (1 - β)(1 - λ/R) < (1 - γβ)(1 - γλ), Retrace under the exact c·ρ has a modulus of at most γ√(left/right) < γ: better than the ratio alone."""
     operator = _operator(case, float(case.rng.uniform(0.1, 0.9)))
     problem, bound = case.problem, operator.near_modulus()
     norm = induced_norm(operator.as_matrix(), _law(problem.d_pi, problem.pi))
