@@ -48,7 +48,10 @@ def test_value_prints_and_writes_the_estimates(
          "--estimators", "mis", "fqe", "behavior"]
     )  # fmt: skip
     printed = capsys.readouterr().out
-    assert printed.startswith("E[Σ γᵗ r] of π from d₀, γ = 1\nmis ")
+    lines = printed.splitlines()
+    assert lines[0] == "E[Σ γᵗ r] of π from d₀, γ = 1"
+    assert lines[1].split(maxsplit=2) == ["estimator", "value", "95 % interval"]
+    assert [line.split()[0] for line in lines[2:5]] == ["mis", "fqe", "behavior"]
     records = json.loads((tmp_path / "values.json").read_text())["estimates"]
     problem = random_walk()
     assert problem.mdp.d_0 is not None
@@ -93,7 +96,7 @@ def test_warnings_are_notes_on_the_standard_error(
     assert re.fullmatch(r"Note: an interval from \d trajectories is a rough one\.", notes[1])
     assert "estimators: 2 in" in captured.err
     assert "Warning" not in captured.err
-    assert len(captured.out.splitlines()) == 3
+    assert len(captured.out.splitlines()) == 4  # What is asked, the heading, two estimators.
 
 
 @pytest.mark.parametrize(
