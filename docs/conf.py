@@ -55,6 +55,17 @@ default_role = "code"
 def setup(app: Any) -> None:
     """Docstrings are plain text with single backticks; what else reStructuredText would interpret is escaped."""
     app.connect("autodoc-process-docstring", _escape, priority=100)
+    app.connect("source-read", _set_subscripts)
+
+
+def _set_subscripts(app: Any, name: str, source: list[str]) -> None:
+    """Sets the plain d_π, E_μ[c], s_{t-1} and V^π of a document's words with subscripts and superscripts."""
+    parts = re.split(r"(?s)(```.*?```|`[^`\n]*`|\$\$.*?\$\$|\$[^$\n]*\$|\]\([^)]*\))", source[0])
+    for k, words in enumerate(parts[::2]):
+        words = re.sub(r"(?<=[\w\u0302])_(γ̂|[πμ])", r"<sub>\1</sub>", words)
+        words = re.sub(r"\b([sW])_(?:\{([^}]*)\}|(t)\b)", r"\1<sub>\2\3</sub>", words)
+        parts[2 * k] = re.sub(r"\b([Ve])\^([πz])", r"\1<sup>\2</sup>", words)
+    source[0] = "".join(parts)
 
 
 def _escape(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:

@@ -48,7 +48,7 @@ def draw_figure(figure: Mapping[str, Any], paths: Sequence[Path]) -> None:
     """
     panels: list[Panel] = figure["panels"]
     labels = arm_labels(panels)
-    columns = math.ceil(math.sqrt(len(panels)))
+    columns = _columns([panel["title"] for panel in panels])
     rows = -(-len(panels) // columns)
     with house_style():
         drawing = Drawing(figsize=(1.2 + 3.6 * columns, 0.6 + 2.8 * rows), layout="constrained")
@@ -69,6 +69,19 @@ def draw_figure(figure: Mapping[str, Any], paths: Sequence[Path]) -> None:
         set_subscripts(drawing)
         for path in paths:
             drawing.savefig(path, metadata=_NO_DATE[path.suffix])
+
+
+def _columns(titles: Sequence[str]) -> int:
+    """Columns of a grid of panels: a row per title where all have as many panels, else nearly a square.
+
+    Example:
+        >>> _columns(["Asterix"] * 3 + ["Breakout"] * 3), _columns(["Asterix", "Breakout", "Seaquest"])
+        (3, 2)
+    """
+    counts = {titles.count(title) for title in titles}
+    if len(counts) == 1 and 1 < max(counts) < len(titles):
+        return max(counts)
+    return math.ceil(math.sqrt(len(titles)))
 
 
 def draw_panel(

@@ -99,11 +99,11 @@ def say_number(value: float) -> str:
     """A number to three digits, with thin spaces in thousands and no exponent.
 
     Example:
-        >>> say_number(44.38), say_number(0.12345), "+".join(say_number(1012.0).split())
-        ('44.4', '0.123', '1+010')
+        >>> say_number(44.38), say_number(1.1), say_number(0.0), "+".join(say_number(1012.0).split())
+        ('44.4', '1.10', '0.00', '1+010')
     """
     short = float(f"{value:.3g}")
-    text = f"{short:,.0f}" if abs(short) >= 100 else f"{short:.3g}"
+    text = f"{short:,.0f}" if abs(short) >= 100 else f"{short:#.3g}"
     return text.replace(",", "\u202f")
 
 
