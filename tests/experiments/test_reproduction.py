@@ -39,6 +39,8 @@ ALIASES = {
     "figure-8": "frames",
 }
 OURS = (
+    "anchors",
+    "conservatism",
     "matched_settings",
     "online_control",
     "ratio_scale",
@@ -126,13 +128,16 @@ def test_seeds_are_the_papers_and_those_that_were_fixed_before_the_runs() -> Non
     assert paper == dict.fromkeys(ALIASES, 3) | dict.fromkeys(
         ("figure-1-left", "figure-1-right", "figure-4", "figure-6"), 5
     )
+    assert comparison("games").seeds["atari"] == 3
     small = {name: comparison(name).seeds["small"] for name in {*ALIASES.values(), *OURS}}
     ten = {name for name, seeds in small.items() if seeds == 10}
     assert ten >= {"ratio_discount", "games", "mean_ratio"}
     five = {name for name, seeds in small.items() if seeds == 5}
     assert five >= {
+        "anchors",
         "normalization",
         "auxiliary",
+        "conservatism",
         "frames",
         "online_control",
         "replay_size",
@@ -147,7 +152,8 @@ def test_a_seed_has_a_dataset_of_its_own(scale: str) -> None:
     for experiment in comparisons_at(scale):
         configs = experiment.configs(scale, 7)
         found = {(key[2], config.data.data_seed) for key, config in configs.items()}
-        wanted = [0] * 7 if scale == "paper" else [0, 1, 2, 3, 4, 0, 1]
+        several = [0, 1, 2, 0, 1, 2, 0] if scale == "atari" else [0, 1, 2, 3, 4, 0, 1]
+        wanted = [0] * 7 if scale == "paper" else several
         assert found == set(enumerate(wanted))
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Experiments:
     """List every experiment: the figures it reproduces, its claim, and how long it takes."""
 
-    scale: Literal["paper", "small", "smoke"] = "small"
+    scale: Literal["paper", "atari", "small", "smoke"] = "small"
     """The size that times are estimated for."""
 
     def run(self) -> None:
@@ -51,8 +51,8 @@ class Reproduce:
     out: Path
     """Folder for data, runs, and a folder for each experiment."""
 
-    scale: Literal["paper", "small", "smoke"] = "small"
-    """paper: the paper's games, seeds and iterations; small: MinAtar; smoke: a quick test that everything runs."""
+    scale: Literal["paper", "atari", "small", "smoke"] = "small"
+    """paper: the paper's games, seeds and iterations; atari: its games on small frames, in short runs; small: MinAtar; smoke: a quick test that everything runs."""
 
     seeds: int | None = None
     """Seeds of each arm; by default the experiment's own number."""
