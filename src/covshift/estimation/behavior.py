@@ -14,12 +14,13 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from covshift.errors import InputError
+from covshift.estimation.columns import as_column
 from covshift.estimation.features import Features
 from covshift.estimation.logs import Logs
 from covshift.estimation.policies import PolicyLike, as_policy
 from covshift.validation import Dense, Vector
 
-BehaviorLike: TypeAlias = PolicyLike | NDArray[np.float64] | None
+BehaviorLike: TypeAlias = PolicyLike | None
 """None for the logged μ; a policy; one probability per transition; or 'estimate'."""
 
 Predict: TypeAlias = Callable[[NDArray[Any]], Dense]
@@ -83,13 +84,15 @@ def with_behavior(
         return logs, None
     if isinstance(behavior, str) and behavior == "estimate":
         return estimate_behavior(logs, features)
-    if isinstance(behavior, np.ndarray) and behavior.ndim == 1:
-        if len(behavior) != logs.num_transitions:
-            raise InputError(
-                f"behavior has {len(behavior)} entries, but {logs.num_transitions} are needed"
-            )
-        return replace(logs, mu=behavior.astype(np.float64)), None
-    policy = as_policy(behavior, logs.num_actions)
+    if isinstance(behavior, np.ndarray | list) or hasattr(behavior, "to_numpy"):
+        given = as_column("behavior", behavior)
+        if given.ndim == 1 and given.dtype != object:
+            if len(given) != logs.num_transitions:
+                raise InputError(
+                    f"behavior has {len(given)} entries, but {logs.num_transitions} are needed"
+                )
+            return replace(logs, mu=given.astype(np.float64)), None
+    policy = as_policy(behavior, logs.num_actions, logs)
     parts = [
         policy.probabilities(logs.states(rows))[np.arange(len(rows)), logs.action[rows]]
         for rows in logs.blocks()

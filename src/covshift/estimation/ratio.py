@@ -23,9 +23,16 @@ from covshift.estimation.diagnostics import (
     projected_residual,
 )
 from covshift.estimation.experience import EpisodeSemantics, Experience
-from covshift.estimation.features import Features, FeaturesLike, load_features, save_features
+from covshift.estimation.features import (
+    Features,
+    FeaturesLike,
+    load_features,
+    of_labels,
+    save_features,
+)
 from covshift.estimation.fitting import fit_ratio
 from covshift.estimation.inputs import Data, as_logs
+from covshift.estimation.labels import Labels, as_label_list
 from covshift.estimation.misspecification import UNCHECKED, Violation, find_violation
 from covshift.estimation.policies import PolicyLike
 from covshift.estimation.problem import FUNCTIONS, RatioFunction, RatioProblem
@@ -67,6 +74,7 @@ class SavedEstimate(TypedDict):
         features: kind of the features.
         function: kind of the function of features.
         words: the text among their fields; estimates of older versions have none.
+        labels: the labels of the states, if they have any.
     """
 
     format_version: Annotated[int, AfterValidator(_check_version)]
@@ -77,6 +85,7 @@ class SavedEstimate(TypedDict):
     features: str
     function: Annotated[str, AfterValidator(_check_function)]
     words: NotRequired[dict[str, str]]
+    labels: NotRequired[list[Any] | None]
     diagnostics: DiagnosticsRecord
 
 
@@ -95,6 +104,7 @@ class RatioEstimate:
         diagnostics: whether to trust it.
         sample: ĉ at about 100 000 states of the data or fewer, for plots.
         calibration: how well μ is calibrated, if it was estimated.
+        labels: the labels of the states, if the data have labels and not numbers.
     """
 
     method: str
@@ -106,10 +116,16 @@ class RatioEstimate:
     diagnostics: Diagnostics
     sample: Vector
     calibration: Calibration | None = None
+    labels: Labels | None = None
 
     def ratio(self, states: Any) -> Vector:
-        """ĉ of each state in a batch."""
-        return self.function.at(self.features(np.asarray(states)))
+        """ĉ of each state in a batch; states are given as in the data, so by their labels if they have any.
+
+        Raises:
+            InputError: a label does not occur in the data.
+        """
+        given = np.asarray(states) if self.labels is None else self.labels.encode(states)
+        return self.function.at(self.features(given))
 
     def mean_over(self, data: Data) -> float:
         """Mean ĉ over the states of other data.
@@ -118,7 +134,9 @@ class RatioEstimate:
         where visits are counted with γ̂ < 1 that order is usual, but an exact ratio can break it.
         """
         logs = as_logs(data)
-        total = sum(float(self.ratio(logs.states(rows)).sum()) for rows in logs.blocks())
+        total = sum(
+            float(self.ratio(logs.labelled(logs.states(rows))).sum()) for rows in logs.blocks()
+        )
         return total / logs.num_transitions
 
     def save(self, folder: Path | str) -> Path:
@@ -142,6 +160,7 @@ class RatioEstimate:
             "features": kind,
             "function": self.function.kind,
             "words": words,
+            "labels": None if self.labels is None else list(self.labels.values),
             "diagnostics": self.diagnostics.record(),
         }
         with whole_file(path / ARRAYS) as partial, partial.open("wb") as file:
@@ -168,6 +187,10 @@ class RatioEstimate:
         spec = read_json(path / SPEC, SavedEstimate)
         arrays = read_arrays(path / ARRAYS)
         arrays |= {name: np.array(word) for name, word in spec.get("words", {}).items()}
+        words = spec.get("labels")
+        labels = None if words is None else Labels("state", tuple(as_label_list("state", words)))
+        if labels is not None and callable(features) and not hasattr(features, "is_tabular"):
+            features = of_labels(features, labels)
         try:
             return cls(
                 spec["method"],
@@ -178,6 +201,7 @@ class RatioEstimate:
                 FUNCTIONS[spec["function"]](**_under("function", arrays)),
                 Diagnostics.of_record(spec["diagnostics"]),
                 arrays["sample"],
+                labels=labels,
             )
         except (TypeError, KeyError, ValueError, AttributeError) as error:
             raise InputError(
@@ -262,6 +286,7 @@ def estimate_ratio(
         diagnostics,
         _some_ratios(experience, function),
         experience.calibration,
+        experience.logs.state_labels,
     )
 
 
