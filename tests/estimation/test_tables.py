@@ -29,7 +29,7 @@ from covshift.theory.examples import episodic
 PROBLEM = episodic(np.random.default_rng(3), 5, 2, single_start=False)
 WORDS = np.array(["delta", "alpha", "echo", "bravo", "charlie"], dtype=object)
 MOVES = np.array(["stay", "go"], dtype=object)
-NAMES = {
+NAMES: dict[str, Any] = {
     "state": "place", "action": "move", "reward": "gain", "next_state": "then", "terminated": "done",
     "trajectory": "id", "propensity": "p",
 }  # fmt: skip
@@ -239,6 +239,18 @@ def assert_same_columns(left: Logs, right: Logs) -> None:
     assert left.num_actions == right.num_actions
 
 
+def first_inner_step() -> int:
+    """A row in the middle of a trajectory whose state, next state and the one after that differ."""
+    logs = logged()
+    s, t = logs.states(), logs.next_states()
+    inner = ~(logs.terminated | logs.truncated)
+    rows = np.arange(1, len(s) - 1)
+    return int(rows[(inner[1:-1] & inner[:-2] & (s[1:-1] != t[1:-1]) & (s[:-2] != s[1:-1]))][0])
+
+
+STEP = first_inner_step()
+
+
 def broken(change: Callable[[pd.DataFrame], pd.DataFrame]) -> pd.DataFrame:
     return change(frame()).reset_index(drop=True)
 
@@ -268,18 +280,6 @@ def test_rounded_vectors_follow_one_another() -> None:
     off = x[1:] + 1e-3 * (np.arange(5) > 0)[:, None]
     with pytest.raises(InputError, match="3 of 4 transitions do not lead"):
         from_arrays(x[:-1], [0] * 5, [0.0] * 5, off, [False] * 5)
-
-
-def first_inner_step() -> int:
-    """A row in the middle of a trajectory whose state, next state and the one after that differ."""
-    logs = logged()
-    s, t = logs.states(), logs.next_states()
-    inner = ~(logs.terminated | logs.truncated)
-    rows = np.arange(1, len(s) - 1)
-    return int(rows[(inner[1:-1] & inner[:-2] & (s[1:-1] != t[1:-1]) & (s[:-2] != s[1:-1]))][0])
-
-
-STEP = first_inner_step()
 
 
 def without(*names: str) -> pd.DataFrame:
