@@ -5,12 +5,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, final
+from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 import numpy as np
 import scipy.optimize
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from covshift.errors import InputError
@@ -19,6 +17,10 @@ from covshift.estimation.features import Features
 from covshift.estimation.logs import Logs
 from covshift.estimation.policies import PolicyLike, as_policy
 from covshift.validation import Dense, Vector
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 BehaviorLike: TypeAlias = PolicyLike | None
 """None for the logged μ; a policy; one probability per transition; or 'estimate'."""
@@ -54,6 +56,8 @@ class Calibration:
 
     def plot(self) -> Figure:
         """Observed against estimated shares; a calibrated estimate lies on the diagonal."""
+        from matplotlib.figure import Figure
+
         figure = Figure(figsize=(4.2, 4.0), layout="constrained")
         axes: Axes = figure.subplots()
         axes.plot([0, 1], [0, 1], color="0.6", linewidth=1)

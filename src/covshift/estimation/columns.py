@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv
-import pyarrow.dataset
 from numpy.typing import NDArray
 
 from covshift.errors import InputError
@@ -130,10 +128,12 @@ def _arrow_array(column: Any) -> NDArray[Any]:
 def _of_file(path: Path) -> Columns:
     if not path.exists():
         raise InputError(f"there is no file {path}")
+    from pyarrow import dataset  # It imports pandas, if there is one, which takes long.
+
     try:
         if str(path).lower().endswith(TEXT_FILES):
             return _of_text(path)
-        table = pa.dataset.dataset(path, format="parquet", partitioning="hive")
+        table = dataset.dataset(path, format="parquet", partitioning="hive")
         names = list(table.schema.names)
     except (OSError, pa.ArrowException) as error:
         raise _unreadable(path, error) from error
@@ -150,24 +150,26 @@ def _of_file(path: Path) -> Columns:
 
 def _of_text(path: Path) -> Columns:
     """A CSV file; the type of a column follows from all of its rows, not from the first ones."""
+    from pyarrow import csv
+
     with pa.input_stream(str(path)) as file:
         head = file.read(1 << 16).decode("utf-8", errors="replace").lstrip("\ufeff")
     first = head.split("\n", 1)[0]
-    parse = pa.csv.ParseOptions(delimiter=max(",;\t", key=first.count), newlines_in_values=True)
-    with pa.csv.open_csv(path, parse_options=parse) as reader:
+    parse = csv.ParseOptions(delimiter=max(",;\t", key=first.count), newlines_in_values=True)
+    with csv.open_csv(path, parse_options=parse) as reader:
         names = list(reader.schema.names)
     if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
         raise InputError(f"{path} has several columns called {', '.join(twice)}: rename them")
 
     def read(some: Sequence[str], labels: Sequence[str]) -> dict[str, NDArray[Any]]:
-        convert = pa.csv.ConvertOptions(
+        convert = csv.ConvertOptions(
             include_columns=list(some),
             column_types={name: pa.string() for name in some},
             null_values=_MISSING,
             strings_can_be_null=True,
         )
         try:
-            table = pa.csv.read_csv(path, parse_options=parse, convert_options=convert)
+            table = csv.read_csv(path, parse_options=parse, convert_options=convert)
         except (OSError, pa.ArrowException) as error:
             raise _unreadable(path, error) from error
         return {

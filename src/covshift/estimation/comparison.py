@@ -5,10 +5,9 @@ from __future__ import annotations
 import csv
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from covshift.errors import InputError
 from covshift.estimation.diagnostics import Flag
@@ -16,6 +15,9 @@ from covshift.estimation.estimand import Estimand
 from covshift.estimation.estimators import ESTIMATORS
 from covshift.report.plots import COLORS, house_style, panels
 from covshift.validation import Vector
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @final

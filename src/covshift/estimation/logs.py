@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from covshift.errors import InputError
+from covshift.estimation.display import as_html, make_frame, state_columns
 from covshift.estimation.labels import Labels
 
 BLOCK = 1 << 18
@@ -120,6 +121,8 @@ class Logs:
         first = self.states(np.zeros(1, dtype=np.int64))
         whole = first.ndim == 1 and first.dtype.kind in "iu"
         kind = "whole numbers" if whole else f"{first.dtype} arrays of shape {first.shape[1:]}"
+        if self.state_labels is not None:
+            kind = f"{len(self.state_labels)} labels"
         return (
             f"Logs({self.num_transitions:,} transitions in {len(self):,} trajectories, of which "
             f"{int(self.terminated.sum()):,} terminated; {self.num_actions} actions, μ "
@@ -188,6 +191,32 @@ class Logs:
             trajectory=np.cumsum(first) - 1,
             truncated=(last & ~self.terminated) | self.truncated,
         )
+
+    def to_frame(self) -> Any:
+        """A pandas frame with a row per transition, from which `from_frame` makes the same logs.
+
+        The columns are `trajectory`, `state`, `action`, `reward`, `next_state`, `terminated`, `truncated`, `is_initial` and
+        `propensity`. A vector has a column per entry, `state_0`, `state_1`, …
+        """
+        columns: dict[str, Any] = {"trajectory": self.trajectory}
+        columns |= state_columns("state", self.labelled(self.states()))
+        columns["action"] = _decode(self.action_labels, self.action)
+        columns["reward"] = self.reward
+        columns |= state_columns("next_state", self.labelled(self.next_states()))
+        for name in ("terminated", "truncated", "is_initial"):
+            columns[name] = getattr(self, name)
+        return make_frame(columns if self.mu is None else columns | {"propensity": self.mu})
+
+    def _repr_html_(self) -> str:
+        kinds = {
+            "transitions": f"{self.num_transitions:,}",
+            "trajectories": f"{len(self):,}",
+            "terminated": f"{int(self.terminated.sum()):,}",
+            "actions": self.num_actions,
+            "propensities": "unknown" if self.mu is None else "logged",
+            "mean_reward": float(self.reward.mean()),
+        }
+        return as_html("Logs", [kinds])
 
     def _sources(self, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
         chosen = np.arange(self.num_transitions) if rows is None else rows

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, NotRequired, final
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired, final
 
 import numpy as np
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from pydantic import AfterValidator
 from typing_extensions import TypedDict
@@ -22,6 +21,7 @@ from covshift.estimation.diagnostics import (
     diagnose,
     projected_residual,
 )
+from covshift.estimation.display import as_html, make_frame, state_columns
 from covshift.estimation.experience import EpisodeSemantics, Experience
 from covshift.estimation.features import (
     Features,
@@ -32,7 +32,7 @@ from covshift.estimation.features import (
 )
 from covshift.estimation.fitting import fit_ratio
 from covshift.estimation.inputs import Data, as_logs
-from covshift.estimation.labels import Labels, as_label_list
+from covshift.estimation.labels import Labels, as_label_list, objects
 from covshift.estimation.misspecification import UNCHECKED, Violation, find_violation
 from covshift.estimation.policies import PolicyLike
 from covshift.estimation.problem import FUNCTIONS, RatioFunction, RatioProblem
@@ -48,6 +48,9 @@ from covshift.files import (
 from covshift.report.plots import COLORS, house_style, panels
 from covshift.schema import read_json
 from covshift.validation import Vector
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 FORMAT_VERSION = 1
 SPEC, ARRAYS = "estimate.json", "estimate.npz"
@@ -90,7 +93,7 @@ class SavedEstimate(TypedDict):
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class RatioEstimate:
     """An estimated ratio: a function of states with its diagnostics.
 
@@ -207,6 +210,37 @@ class RatioEstimate:
             raise InputError(
                 f"{path / ARRAYS} holds no estimate that fits {SPEC}: {error}"
             ) from error
+
+    def to_frame(self, states: Any = None) -> Any:
+        """A pandas frame of states and their ratios; by default of all states of a table.
+
+        Raises:
+            InputError: states are not numbered, so that they must be given.
+        """
+        if states is None and not self.features.is_tabular:
+            raise InputError(
+                "the states are vectors: give those to show, as in to_frame(logs.states()[:10])"
+            )
+        if states is None:
+            numbers = np.arange(self.features.size)
+            shown = numbers if self.labels is None else self.labels.decode(numbers)
+            return make_frame({"state": shown, "ratio": self.ratio(shown)})
+        given = (
+            np.asarray(states) if self.labels is None else objects(as_label_list("state", states))
+        )
+        return make_frame({**state_columns("state", given), "ratio": self.ratio(given)})
+
+    def __repr__(self) -> str:
+        found = self.diagnostics
+        kind = "states" if self.features.is_tabular else "features"
+        return (
+            f"RatioEstimate by {self.method}, γ̂ = {self.ratio_discount:g}, {self.semantics}, {self.features.size:,} {kind}\n"
+            f"mean ratio {found.mean_ratio:.4g}, largest {found.max_ratio:.4g}, effective sample {found.ess_share:.1%}\n"
+            f"flag: {found.flag}"
+        )
+
+    def _repr_html_(self) -> str:
+        return as_html(repr(self).splitlines()[0], [self.diagnostics.record()])
 
     def plot(self) -> Figure:
         """Draws how ĉ is distributed over the data, and how much of the weight the largest ratios carry."""
