@@ -5,11 +5,12 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from covshift.cli.main import main
 from covshift.data.collection import Request, collect
-from covshift.estimation import RatioEstimate
+from covshift.estimation import RatioEstimate, as_logs, estimate_ratio
 from covshift.theory.examples import random_walk
 
 
@@ -134,3 +135,58 @@ def test_help_imports_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "--ratio-discount" in done.stdout
+
+
+def test_a_csv_file_with_columns_of_any_name(
+    walk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The walk's rows with words for states and actions give the numbers of the dataset itself."""
+    logs = as_logs(walk / "data")
+    place = np.array(["s0", "s1", "s2", "s3", "s4", "s5"])
+    table = pd.DataFrame(
+        {
+            "user": [f"u{k}" for k in logs.trajectory],
+            "place": place[logs.states().argmax(axis=1)],
+            "then": place[logs.next_states().argmax(axis=1)],
+            "move": np.array(["left", "right"])[logs.action],
+            "p": logs.mu,
+            "gain": logs.reward,
+            "done": logs.terminated,
+        }
+    )
+    table.to_csv(tmp_path / "logs.csv", index=False)
+    pi = pd.DataFrame(random_walk().pi, columns=["left", "right"]).assign(place=place)
+    pi.to_csv(tmp_path / "pi.csv", index=False)
+    names = [
+        *("--state", "place", "--next-state", "then", "--action", "move", "--propensity", "p"),
+        *("--reward", "gain", "--trajectory", "user", "--terminated", "done"),
+    ]
+    from_file = [str(tmp_path / "logs.csv"), "--policy", f"file:{tmp_path / 'pi.csv'}", *names]
+    main(["estimate", "ratio", *from_file, "--out", str(tmp_path / "ratio")])
+    found = RatioEstimate.load(tmp_path / "ratio")
+    plain = estimate_ratio(logs, random_walk().pi)
+    # The states of the dataset are one-hot vectors.
+    np.testing.assert_allclose(found.ratio(place), plain.ratio(np.eye(6, dtype=int)), rtol=1e-9)
+    capsys.readouterr()
+    ask = ["--discount", "1.0", "--replicates", "20", "--estimators", "mis", "fqe", "behavior"]
+    main(["estimate", "value", *from_file, *ask])
+    printed = capsys.readouterr().out
+    main(["estimate", "value", str(walk / "data"), "--policy", f"file:{walk / 'pi.npy'}", *ask])
+    assert capsys.readouterr().out == printed
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "logs.csv lacks state, action, reward, terminated"),
+        (["--state", "x,y"], "lacks x, y, action, reward, terminated; it has a, b. Say which column holds the state"),
+        (["--state", "a", "--action", "b", "--reward", "b"], "say terminated=False (--terminated never)"),
+    ],
+)  # fmt: skip
+def test_missing_columns_are_named_with_the_option(
+    options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "logs.csv").write_text("a,b\n0,0\n1,0\n")
+    with pytest.raises(SystemExit):
+        main(["estimate", "value", str(tmp_path / "logs.csv"), "--policy", "uniform", *options])
+    assert message in capsys.readouterr().err

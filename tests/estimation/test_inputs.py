@@ -94,13 +94,13 @@ def closed_rows(frame: pd.DataFrame) -> pd.DataFrame:
         lambda logs: list(logs),
         lambda logs: iter(logs),
         lambda logs: {
-            "states": frame_of(logs).state.to_numpy(),
-            "actions": frame_of(logs).action.to_numpy(),
-            "rewards": frame_of(logs).reward.to_numpy(),
-            "next_states": logs.next_states(),
+            "state": frame_of(logs).state.to_numpy(),
+            "action": list(frame_of(logs).action),
+            "reward": frame_of(logs).reward,
+            "next_state": logs.next_states(),
             "terminated": logs.terminated,
             "trajectory": [f"run {number}" for number in logs.trajectory],
-            "mu": logs.mu,
+            "propensity": logs.mu,
         },
     ],
     ids=["pandas", "polars", "rows", "trajectories", "iterator", "arrays"],
@@ -174,8 +174,8 @@ def test_minari_without_mu_takes_the_behavior_that_is_named(
 def test_large_states_are_read_few_at_a_time_and_too_many_features_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    states = np.arange(40.0).reshape(4, 10)
-    logs = from_arrays(states, [0, 1, 0, 1], np.ones(4), states, [False] * 4, mu=[0.5] * 4)
+    states = np.arange(50.0).reshape(5, 10)
+    logs = from_arrays(states[:4], [0, 1, 0, 1], np.ones(4), states[1:], [False] * 4, mu=[0.5] * 4)
     monkeypatch.setattr("covshift.estimation.logs.BLOCK_BYTES", 2 * 160)
     assert [len(rows) for rows in logs.blocks()] == [2, 2]
     monkeypatch.setattr("covshift.estimation.moments.MOST_FEATURES", 10)
@@ -319,8 +319,10 @@ def test_policies_without_overlap_or_of_the_wrong_shape_are_refused() -> None:
         estimate_ratio(arrays, np.full((2, 3), 1 / 3), **ask)
     with pytest.raises(InputError, match="1 of 2 rows of the policy's table are not probability"):
         estimate_ratio(arrays, np.array([[0.5, 0.5], [0.7, 0.7]]), **ask)
-    with pytest.raises(InputError, match=r"returned shape \(2,\)"):
-        estimate_ratio(arrays, lambda states: states, **ask)
+    with pytest.raises(
+        InputError, match=r"3 probabilities for a state, but the data have 2 actions"
+    ):
+        estimate_ratio(arrays, lambda states: [0.2, 0.3, 0.5], **ask)
     with pytest.raises(InputError, match="state 1 is beyond the 1 rows"):
         estimate_ratio(arrays, np.array([[0.5, 0.5]]), **ask)
     with pytest.raises(InputError, match="not a policy; say uniform"):

@@ -7,7 +7,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -20,14 +20,71 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class ColumnOptions:
+    """Which column of a CSV or Parquet file holds what."""
+
+    state: str = "state"
+    """Column of the state, or several, as in x,y."""
+
+    action: str = "action"
+    """Column of the action: whole numbers from 0, or words."""
+
+    reward: str = "reward"
+    """Column of the reward received after the action."""
+
+    terminated: str = "terminated"
+    """Column that says whether the episode ended with the row; 'never' if no episode ends."""
+
+    next_state: str | None = None
+    """Column or columns of the state after the action; by default the state's with next_ before them or, without such columns, the state of the next row."""
+
+    trajectory: str | None = None
+    """Column that says which trajectory a row belongs to; by default trajectory or, without that column, a trajectory ends where terminated or truncated says so."""
+
+    propensity: str | None = None
+    """Column of μ(a|s), the probability with which the logged action was taken; by default propensity or mu."""
+
+    truncated: str | None = None
+    """Column that says whether the record was cut off after the row."""
+
+    is_initial: str | None = None
+    """Column that says whether the state is a draw from the start distribution; by default the first state of each trajectory is."""
+
+    num_actions: int | None = None
+    """Number of actions of the environment; by default one more than the largest in the data."""
+
+    action_labels: str | None = None
+    """All actions that are words, as in left,right,stay; by default those in the data."""
+
+    def read(self, data: str) -> Logs:
+        """The logs in a file, a dataset's folder, or a Minari dataset."""
+        from covshift.estimation import as_logs
+
+        given: dict[str, Any] = {
+            name: value
+            for name, value in vars(self).items()
+            if value != getattr(ColumnOptions, name)
+        }
+        for name in ("state", "next_state", "action_labels"):
+            if name in given:
+                given[name] = [part.strip() for part in given[name].split(",")]
+        if given.get("terminated") == "never":
+            given["terminated"] = False
+        return as_logs(data, **given)
+
+
+Columns = Annotated[ColumnOptions, tyro.conf.arg(name="")]
+
+
+@dataclass(frozen=True)
 class Ratio:
     """Estimate the covariate shift d_π/d_μ from a dataset, with diagnostics."""
 
     data: Annotated[str, tyro.conf.Positional]
-    """The dataset's folder, or minari:NAME."""
+    """A CSV or Parquet file, a folder of Parquet files, a dataset's folder, or minari:NAME."""
 
     policy: str
-    """Target policy π: uniform | file:P.npy | run:DIR,epsilon=E | module:function."""
+    """Target policy π: uniform | file:P.npy | file:P.csv | run:DIR,epsilon=E | module:name."""
 
     out: Path
     """Folder for the results: estimate.json and estimate.npz, which RatioEstimate.load reads, and ratio.png."""
@@ -47,12 +104,14 @@ class Ratio:
     behavior: str | None = None
     """Behavior policy μ to use instead of the logged probabilities: a policy's name, or 'estimate'."""
 
+    columns: Columns = field(default_factory=ColumnOptions)
+
     def run(self, folder: Path) -> None:
         """Writes the estimate into a folder and prints its diagnostics."""
-        from covshift.estimation import as_logs, estimate_ratio
+        from covshift.estimation import estimate_ratio
         from covshift.estimation.neural import NUM_UPDATES
 
-        logs = as_logs(self.data)
+        logs = self.columns.read(self.data)
         with ExitStack() as stack:
             options: dict[str, Any] = {}
             if self.method == "neural":
@@ -82,10 +141,10 @@ class Value:
     """Estimate what a policy is worth from a dataset, by several estimators with intervals."""
 
     data: Annotated[str, tyro.conf.Positional]
-    """The dataset's folder, or minari:NAME."""
+    """A CSV or Parquet file, a folder of Parquet files, a dataset's folder, or minari:NAME."""
 
     policy: str
-    """Policy π to evaluate: uniform | file:P.npy | run:DIR,epsilon=E | module:function."""
+    """Policy π to evaluate: uniform | file:P.npy | file:P.csv | run:DIR,epsilon=E | module:name."""
 
     out: Path | None = None
     """Folder for values.csv, values.json and values.png; by default nothing is written."""
@@ -117,12 +176,14 @@ class Value:
     seed: int = 0
     """Seed of the bootstrap."""
 
+    columns: Columns = field(default_factory=ColumnOptions)
+
     def run(self, folder: Path | None) -> None:
         """Prints one line per estimator, and why some could not answer; also writes them if a folder is given."""
-        from covshift.estimation import as_logs, compare_estimators
+        from covshift.estimation import compare_estimators
         from covshift.estimation.estimators import estimators_of
 
-        logs = as_logs(self.data)
+        logs = self.columns.read(self.data)
         names = self.estimators or estimators_of(self.objective)
         with (
             warnings.catch_warnings(record=True) as noted,

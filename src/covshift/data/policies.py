@@ -147,15 +147,20 @@ def import_function(what: str, text: str) -> Callable[..., Any]:
     Raises:
         InputError: it cannot be imported, or is not a function.
     """
-    if "" not in sys.path and str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    try:
-        function = pkgutil.resolve_name(text)
-    except Exception as error:  # Whatever the module raises while it is imported.
-        raise InputError(f"the {what} '{text}' cannot be imported: {error}") from error
+    function = import_object(what, text)
     if not callable(function):
         raise InputError(f"the {what} '{text}' is not a function, but {type(function).__name__}")
     return cast(Callable[..., Any], function)
+
+
+def import_object(what: str, text: str) -> Any:
+    """What `module:name` refers to, as `import_function`; it need not be a function."""
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        return pkgutil.resolve_name(text)
+    except Exception as error:  # Whatever the module raises while it is imported.
+        raise InputError(f"the {what} '{text}' cannot be imported: {error}") from error
 
 
 def _load_table(path: str, num_actions: int) -> Table:

@@ -6,7 +6,13 @@ from covshift.estimation.estimators import ESTIMATORS
 from covshift.estimation.features import Affine, RandomFourier, Tabular
 from covshift.estimation.fitting import METHODS, register_method
 from covshift.estimation.frames import from_frame
-from covshift.estimation.inputs import as_logs, from_minari, from_store, simulate_logs
+from covshift.estimation.inputs import (
+    as_logs,
+    from_episodes,
+    from_minari,
+    from_store,
+    simulate_logs,
+)
 from covshift.estimation.logs import Logs, Trajectory
 from covshift.estimation.ratio import RatioEstimate, estimate_ratio
 from covshift.estimation.values import compare_estimators, compare_policies, evaluate_policy
@@ -29,6 +35,7 @@ __all__ = [
     "estimate_ratio",
     "evaluate_policy",
     "from_arrays",
+    "from_episodes",
     "from_frame",
     "from_minari",
     "from_store",

@@ -5,21 +5,24 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, final
+from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 import numpy as np
 import scipy.optimize
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from covshift.errors import InputError
+from covshift.estimation.columns import as_column
 from covshift.estimation.features import Features
 from covshift.estimation.logs import Logs
 from covshift.estimation.policies import PolicyLike, as_policy
 from covshift.validation import Dense, Vector
 
-BehaviorLike: TypeAlias = PolicyLike | NDArray[np.float64] | None
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+BehaviorLike: TypeAlias = PolicyLike | None
 """None for the logged μ; a policy; one probability per transition; or 'estimate'."""
 
 Predict: TypeAlias = Callable[[NDArray[Any]], Dense]
@@ -53,6 +56,8 @@ class Calibration:
 
     def plot(self) -> Figure:
         """Observed against estimated shares; a calibrated estimate lies on the diagonal."""
+        from matplotlib.figure import Figure
+
         figure = Figure(figsize=(4.2, 4.0), layout="constrained")
         axes: Axes = figure.subplots()
         axes.plot([0, 1], [0, 1], color="0.6", linewidth=1)
@@ -83,13 +88,15 @@ def with_behavior(
         return logs, None
     if isinstance(behavior, str) and behavior == "estimate":
         return estimate_behavior(logs, features)
-    if isinstance(behavior, np.ndarray) and behavior.ndim == 1:
-        if len(behavior) != logs.num_transitions:
-            raise InputError(
-                f"behavior has {len(behavior)} entries, but {logs.num_transitions} are needed"
-            )
-        return replace(logs, mu=behavior.astype(np.float64)), None
-    policy = as_policy(behavior, logs.num_actions)
+    if isinstance(behavior, np.ndarray | list) or hasattr(behavior, "to_numpy"):
+        given = as_column("behavior", behavior)
+        if given.ndim == 1 and given.dtype != object:
+            if len(given) != logs.num_transitions:
+                raise InputError(
+                    f"behavior has {len(given)} entries, but {logs.num_transitions} are needed"
+                )
+            return replace(logs, mu=given.astype(np.float64)), None
+    policy = as_policy(behavior, logs.num_actions, logs)
     parts = [
         policy.probabilities(logs.states(rows))[np.arange(len(rows)), logs.action[rows]]
         for rows in logs.blocks()

@@ -5,17 +5,20 @@ from __future__ import annotations
 import csv
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from covshift.errors import InputError
 from covshift.estimation.diagnostics import Flag
+from covshift.estimation.display import as_html, make_frame
 from covshift.estimation.estimand import Estimand
 from covshift.estimation.estimators import ESTIMATORS
 from covshift.report.plots import COLORS, house_style, panels
 from covshift.validation import Vector
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @final
@@ -80,6 +83,13 @@ class ValueEstimate:
         low, high = percentile_interval(replicates, self.level)
         return Difference(self, other, self.value - other.value, low, high, replicates)
 
+    def to_frame(self) -> Any:
+        """A pandas frame with one row, the record."""
+        return make_frame({name: [value] for name, value in self.record().items()})
+
+    def _repr_html_(self) -> str:
+        return as_html(self.estimand.describe(), [self.record()])
+
     def record(self) -> dict[str, Any]:
         """The estimate as plain values, for tables and JSON."""
         return {
@@ -121,6 +131,20 @@ class Difference:
     high: float
     replicates: Vector
     doubts: dict[str, Flag] = field(default_factory=dict)
+
+    def to_frame(self) -> Any:
+        """A pandas frame with a row for the new policy, one for the old policy, and one for the difference."""
+        rows = {"new": self.new, "old": self.old, "difference": self}
+        columns = {
+            name: [getattr(row, name) for row in rows.values()] for name in ("value", "low", "high")
+        }
+        return make_frame({"policy": list(rows), **columns})
+
+    def __repr__(self) -> str:
+        return self.verdict
+
+    def _repr_html_(self) -> str:
+        return as_html(self.verdict, self.to_frame().to_dict("records"))
 
     @property
     def is_clear(self) -> bool:
@@ -192,6 +216,16 @@ class Comparison:
             asked = self.estimates[0].estimand.describe() if self.estimates else ""
             axes.set(xlabel=asked, ylim=(-0.7, len(rows) - 0.3))
         return figure
+
+    def to_frame(self) -> Any:
+        """A pandas frame with one row per estimator."""
+        rows = [estimate.record() for estimate in self.estimates]
+        return make_frame({name: [row[name] for row in rows] for name in rows[0]} if rows else {})
+
+    def _repr_html_(self) -> str:
+        rows = [estimate.record() for estimate in self.estimates]
+        failed = [{"estimator": name, "estimand": why} for name, why in self.failures.items()]
+        return as_html("Estimates of one value", [*rows, *failed])
 
     def write_csv(self, path: Path | str) -> Path:
         """Writes one line per estimator."""

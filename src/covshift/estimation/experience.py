@@ -71,7 +71,7 @@ class Experience:
         given = as_logs(data)
         made = as_features(features, given)
         logs, calibration = with_behavior(given, made, behavior)
-        experience = cls(logs, as_policy(policy, logs.num_actions), made, calibration)
+        experience = cls(logs, as_policy(policy, logs.num_actions, logs), made, calibration)
         if not any((sample.rho_tm1 > 0).any() for sample in experience.samples()):
             raise InputError(
                 f"the target policy gives probability 0 to all {logs.num_transitions:,} logged actions: the "

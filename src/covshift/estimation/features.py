@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from covshift.errors import InputError
+from covshift.estimation.labels import Labels
 from covshift.estimation.logs import Logs
 from covshift.validation import Dense, Vector, as_table
 
@@ -222,6 +223,8 @@ def as_features(features: FeaturesLike, logs: Logs) -> Features:
     if hasattr(features, "is_tabular"):
         return cast(Features, features)
     if callable(features):
+        if (labels := logs.state_labels) is not None:
+            features = of_labels(features, labels)
         row = np.asarray(features(logs.states(np.zeros(1, dtype=np.int64))))
         if row.ndim != 2:
             raise InputError(
@@ -229,6 +232,13 @@ def as_features(features: FeaturesLike, logs: Logs) -> Features:
             )
         return FunctionFeatures(features, row.shape[1])
     return Table(as_table("features", features, (-1, -1)))
+
+
+def of_labels(
+    features: Callable[[NDArray[Any]], Any], labels: Labels
+) -> Callable[[NDArray[Any]], Any]:
+    """A function of labels as one of the numbers that stand for them."""
+    return lambda numbers: features(labels.decode(numbers))
 
 
 def save_features(features: Features) -> tuple[str, dict[str, NDArray[Any]]]:
@@ -268,6 +278,8 @@ def _standardization(logs: Logs) -> tuple[Vector, Vector]:
 
 def _num_states(logs: Logs) -> int | None:
     """The number of states if they are whole numbers or one-hot vectors, else None."""
+    if logs.state_labels is not None:
+        return len(logs.state_labels)
     first = logs.states(np.zeros(1, dtype=np.int64))
     if first.ndim == 2 and first.dtype.kind in "iub":
         blocks = (logs.states(rows) for rows in logs.blocks())
