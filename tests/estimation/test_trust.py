@@ -18,6 +18,7 @@ from covshift.estimation import (
 )
 from covshift.estimation.experience import Experience
 from covshift.estimation.features import Affine, as_features
+from covshift.estimation.intervals import bootstrap_interval
 from covshift.estimation.misspecification import find_violation
 from covshift.estimation.population import true_value
 from covshift.estimation.problem import LinearRatioFunction, RatioProblem
@@ -71,6 +72,8 @@ def test_a_ratio_that_is_wrong_in_cartpole_is_not_flagged_ok(cartpole: Logs) -> 
     straight = Affine.fit(cartpole)
     _, returns = balance(0.45, 100)
     wrong = evaluate_policy(cartpole, new_policy, features=straight, replicates=20)
+    assert wrong.flag == "misspecified"
+    assert wrong.verdict.startswith("Doubt it: the features miss a part of where the policy goes")
     error = returns.std() / np.sqrt(len(returns))
     assert wrong.high < returns.mean() - 4 * error  # The interval is far below the truth,
     found = estimate_ratio(cartpole, new_policy, ratio_discount=0.99, features=straight).diagnostics
@@ -192,7 +195,7 @@ def test_a_verdict_warns_where_a_flag_does(cartpole: Logs) -> None:
     )
     assert found.doubts == {"new": "misspecified"}
     assert found.verdict.startswith(
-        "Do not rely on this: the ratio is flagged misspecified for the new policy"
+        "Do not rely on this: the estimate is flagged misspecified for the new policy"
     )
 
 
@@ -207,7 +210,7 @@ def test_policies_are_compared_replicate_by_replicate() -> None:
     assert found.doubts == {}
     np.testing.assert_array_equal(found.replicates, found.new.replicates - found.old.replicates)
     assert (found.low, found.high) == pytest.approx(
-        tuple(np.percentile(found.replicates, [2.5, 97.5]))
+        bootstrap_interval(found.replicates, 0.95, len(logs))
     )
     assert found.low < truth[0] - truth[1] < found.high
     # What moves both values cancels: the paired interval is much narrower than either one.

@@ -150,7 +150,7 @@ class Value:
     """Folder for values.csv, values.json and values.png; by default nothing is written."""
 
     estimators: tuple[str, ...] = ()
-    """mis | mis-sn | dr | fqe | pdis | wis | wpdis | dualdice | gendice | gradientdice | mwl | behavior; by default all that can answer for the objective."""
+    """mis | mis-sn | dr | dr-cf | fqe | pdis | wis | wpdis | dualdice | gendice | gradientdice | mwl | behavior; by default all that can answer for the objective."""
 
     objective: Literal["discounted", "average"] = "discounted"
     """discounted: E[Σ γᵗ r] from the initial states; average: mean reward per step in the long run."""
@@ -209,9 +209,11 @@ class Value:
         if not found.estimates:
             raise InputError("; ".join(f"{name}: {why}" for name, why in found.failures.items()))
         print(found.estimates[0].estimand.describe())
-        for estimate in found.estimates:
+        for estimate, *same in found.groups:
             interval = f"[{estimate.low:.4g}, {estimate.high:.4g}]"
-            print(f"{estimate.estimator:14} {estimate.value:<11.4g} {interval}")
+            names = ", ".join(one.estimator for one in (estimate, *same))
+            print(f"{names:14} {estimate.value:<11.4g} {interval:22} {estimate.flag}")
+            print(f"{'':14} {estimate.verdict}")
         for name, why in found.failures.items():
             print(f"{name:14} {why}")
         if folder is not None:

@@ -1,6 +1,7 @@
 """Ratios and policy values from logged data, with intervals and diagnostics."""
 
 from covshift.estimation.arrays import from_arrays, from_trajectories
+from covshift.estimation.behavior import balanced_behavior
 from covshift.estimation.comparison import Comparison, Difference, ValueEstimate
 from covshift.estimation.estimators import ESTIMATORS
 from covshift.estimation.features import Affine, RandomFourier, Tabular
@@ -30,6 +31,7 @@ __all__ = [
     "Trajectory",
     "ValueEstimate",
     "as_logs",
+    "balanced_behavior",
     "compare_estimators",
     "compare_policies",
     "estimate_ratio",

@@ -165,16 +165,22 @@ class Experience:
     def select(self, trajectories: NDArray[np.bool_]) -> Experience:
         """The trajectories that a mask or a list of numbers picks."""
         weights = None if self.weights is None else self.weights[trajectories]
-        return replace(
-            self,
-            logs=self.logs[trajectories],
-            weights=weights,
-            _kept=[],
-            _shared={},
-            _own={},
-            _batch=[],
-            _origin=None,
-        )
+        return self._changed(logs=self.logs[trajectories], weights=weights)
+
+    def with_features(self, features: Features) -> Experience:
+        """The same data with other features of the states."""
+        return self._changed(features=features)
+
+    def _changed(self, **changed: Any) -> Experience:
+        """Other data, of which nothing is computed yet."""
+        fresh: dict[str, Any] = {
+            "_kept": [],
+            "_shared": {},
+            "_own": {},
+            "_batch": [],
+            "_origin": None,
+        }
+        return replace(self, **fresh | changed)
 
     def resolve(self, semantics: EpisodeSemantics | None) -> EpisodeSemantics:
         """The semantics asked for, checked; by default `visits` if an episode terminated, else `continuing`."""

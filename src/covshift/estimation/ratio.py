@@ -33,7 +33,12 @@ from covshift.estimation.features import (
 from covshift.estimation.fitting import fit_ratio
 from covshift.estimation.inputs import Data, as_logs
 from covshift.estimation.labels import Labels, as_label_list, objects
-from covshift.estimation.misspecification import UNCHECKED, Violation, find_violation
+from covshift.estimation.misspecification import (
+    UNCHECKED,
+    Violation,
+    find_imbalance,
+    find_violation,
+)
 from covshift.estimation.policies import PolicyLike
 from covshift.estimation.problem import FUNCTIONS, RatioFunction, RatioProblem
 from covshift.files import (
@@ -329,29 +334,29 @@ def fit_and_diagnose(
 ) -> tuple[RatioFunction, Diagnostics]:
     """The ratio that a method estimates, with its diagnostics; see `estimate_ratio`."""
     function = fit_ratio(problem, method, **options)
-    residual, violation = _hold_out(problem, method, held_out, options)
-    return function, diagnose(problem, function, residual, violation)
+    return function, diagnose(problem, function, *_hold_out(problem, method, held_out, options))
 
 
 def _hold_out(
     problem: RatioProblem, method: str, share: float, options: dict[str, Any]
-) -> tuple[float, Violation]:
-    """The residual and the violation on trajectories spread evenly over the data, for a fit to the others."""
+) -> tuple[float, Violation, Violation]:
+    """The residual, the violation and the imbalance on trajectories spread evenly over the data, for a fit to the others."""
     count = len(problem.experience.logs)
     if not 0.0 <= share < 1.0:
         raise InputError(f"held_out must lie in [0, 1), but it is {share}")
     if count < 2 or share == 0.0:
-        return float("nan"), UNCHECKED
+        return float("nan"), UNCHECKED, UNCHECKED
     tested = np.zeros(count, dtype=bool)
     tested[np.unique(np.linspace(0, count - 1, max(1, round(share * count))).astype(int))] = True
     try:
         rest = replace(problem, experience=problem.experience.select(~tested))
         test = replace(problem, experience=problem.experience.select(tested))
         function = fit_ratio(rest, method, **options)
-        return projected_residual(test, function), find_violation(rest, test, function)
+        residual = projected_residual(test, function)
+        return residual, find_violation(rest, test, function), find_imbalance(test, function)
     except InputError:
         # A part of the data may not determine a ratio although the whole does.
-        return float("nan"), UNCHECKED
+        return float("nan"), UNCHECKED, UNCHECKED
 
 
 def _some_ratios(experience: Experience, function: RatioFunction, most: int = 100_000) -> Vector:

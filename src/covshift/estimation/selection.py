@@ -1,0 +1,183 @@
+"""`estimator="auto"`: chooses estimator, features and γ̂ by cross-validation over trajectories."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import final
+
+import numpy as np
+
+from covshift.errors import InputError
+from covshift.estimation.behavior import BehaviorLike
+from covshift.estimation.estimand import Estimand
+from covshift.estimation.estimators import ESTIMATORS, find_estimator
+from covshift.estimation.experience import Experience
+from covshift.estimation.features import Affine, FeaturesLike, RandomFourier, default_waves
+from covshift.estimation.importance import NEGLIGIBLE, lost_to_cuts
+from covshift.estimation.inputs import Data, as_logs
+from covshift.estimation.policies import PolicyLike
+from covshift.estimation.value_diagnostics import diagnose_value
+from covshift.validation import Vector
+
+SPLITS = 10
+"""Random splits of the trajectories into two halves."""
+
+ESTIMATORS_TRIED = ("dr", "mis-sn", "fqe", "wpdis")
+RATIO_DISCOUNTS_TRIED = (1.0, 0.99, 0.9)
+"""Values of γ̂ for the average reward; the discounted value has none."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """One candidate.
+
+    Attributes:
+        estimator: a name in `ESTIMATORS`.
+        features: which features of the states.
+        ratio_discount: γ̂ of its ratio.
+        loss: mean over splits of (estimate from one half - what the validator says from the other half)².
+        excess: mean over splits of its loss - that of the first candidate.
+        excess_error: standard error of the excess.
+    """
+
+    estimator: str
+    features: str
+    ratio_discount: float
+    loss: float
+    excess: float
+    excess_error: float
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False)
+class Selection:
+    """What was compared, and what was chosen.
+
+    Attributes:
+        trials: all candidates that could answer; the first one is the default.
+        chosen: the candidate that is used.
+        validator: the estimator that the candidates are compared with.
+    """
+
+    trials: list[Trial]
+    chosen: Trial
+    validator: str
+
+    def __repr__(self) -> str:
+        lines = [
+            f"{SPLITS} splits into halves; the error is that against {self.validator} of the other half"
+        ]
+        for trial in self.trials:
+            mark = "chosen" if trial is self.chosen else ""
+            lines.append(
+                f"{trial.estimator:8} {trial.features:14} γ̂ = {trial.ratio_discount:<5g} root mean square error "
+                f"{np.sqrt(trial.loss):<9.4g} {mark}".rstrip()
+            )
+        return "\n".join(lines)
+
+
+def select(
+    data: Data,
+    policy: PolicyLike,
+    estimand: Estimand,
+    *,
+    features: FeaturesLike = None,
+    behavior: BehaviorLike = None,
+    seed: int = 0,
+) -> tuple[Experience, Estimand, Selection]:
+    """Chooses among estimators, features and values of γ̂ by how well they predict other trajectories.
+
+    In each of ten random splits every candidate estimates the value from one half of the trajectories, and a validator
+    from the other half. The validator is `wpdis` where products of ρ leave enough trajectories and records are not cut off, since it assumes nothing about
+    states, and `dr` elsewhere. The candidate with the smallest mean squared difference is chosen, but the default, which is
+    `dr` on the default features, is kept unless the other is better by more than one standard error.
+
+    A split is a weighting of the trajectories, so that no candidate reads the data more than once.
+
+    Returns:
+        The data with the chosen features, the estimand with the chosen γ̂, and what was compared.
+
+    Reference: Cief, Kveton & Kompan, Cross-Validated Off-Policy Evaluation (2025), for bandits.
+    """
+    logs = as_logs(data)
+    if len(logs) < 4:
+        raise InputError(f"{len(logs)} trajectories cannot be split for estimator='auto'; say dr")
+    kinds = {"given": features} if features is not None else {"default": None}
+    experiences = {
+        kind: Experience.of(logs, policy, features=given, behavior=behavior)
+        for kind, given in kinds.items()
+    }
+    first = next(iter(experiences.values()))
+    if features is None and not first.is_tabular:
+        count, bandwidth = _wide(default_waves(first.logs))
+        others = {
+            "wide waves": RandomFourier.fit(logs, count, np.random.default_rng(0), bandwidth),
+            "affine": Affine.fit(logs),
+        }
+        experiences |= {kind: first.with_features(made) for kind, made in others.items()}
+    validator = _validator(first, estimand)
+    rng = np.random.default_rng(seed)
+    order = np.array([rng.permutation(len(logs)) for _ in range(SPLITS)])
+    half = (order < len(logs) // 2).astype(np.float64)
+    truths = _answers(first.batch(list(1.0 - half)), estimand, validator)
+    found: list[tuple[Experience, Estimand, tuple[str, str, float], Vector]] = []
+    for kind, experience in experiences.items():
+        members = experience.batch(list(half))
+        for name, asked in _candidates(estimand):
+            if name == "wpdis" and experience is not first:
+                continue  # It uses no features.
+            errors = (_answers(members, asked, name) - truths) ** 2
+            if np.isfinite(errors).all():
+                found.append((experience, asked, (name, kind, asked.ratio_discount), errors))
+    if not found:
+        raise InputError("no candidate of estimator='auto' has an answer in every half of the data")
+    base = found[0][3]
+    trials = [
+        Trial(*what, float(e.mean()), float((e - base).mean()), _standard_error(e - base))
+        for *_, what, e in found
+    ]
+    best = int(np.argmin([trial.loss for trial in trials]))
+    if trials[best].excess + trials[best].excess_error >= 0.0:
+        best = 0
+    return found[best][0], found[best][1], Selection(trials, trials[best], validator)
+
+
+def _candidates(estimand: Estimand) -> Iterator[tuple[str, Estimand]]:
+    """Estimators with their settings, the default first."""
+    for name in ESTIMATORS_TRIED:
+        if estimand.objective not in ESTIMATORS[name].objectives:
+            continue
+        uses_ratio = estimand.is_average and name != "fqe"
+        discounts = RATIO_DISCOUNTS_TRIED if uses_ratio else (estimand.ratio_discount,)
+        for ratio_discount in discounts:
+            yield name, replace(estimand, ratio_discount=ratio_discount)
+
+
+def _validator(experience: Experience, estimand: Estimand) -> str:
+    if estimand.is_average or lost_to_cuts(experience, estimand) > NEGLIGIBLE:
+        return "dr"
+    return "wpdis" if diagnose_value(experience, estimand, "wpdis", 0.0).flag == "ok" else "dr"
+
+
+def _answers(members: list[Experience], estimand: Estimand, name: str) -> Vector:
+    """The estimates for each weighting of the trajectories; NaN where there is none."""
+    estimate = find_estimator(name, estimand).estimate
+    made = []
+    for member in members:
+        try:
+            made.append(float(estimate(member, estimand)))
+        except InputError:
+            made.append(np.nan)
+    return np.array(made)
+
+
+def _standard_error(values: Vector) -> float:
+    return float(values.std(ddof=1) / np.sqrt(len(values)))
+
+
+def _wide(waves: RandomFourier) -> tuple[int, float]:
+    """Half as many waves as by default, of a bandwidth that is 1.6 times as large."""
+    entries, count = waves.omega.shape
+    return max(1, count // 2), 0.8 * float(np.sqrt(entries))
