@@ -82,6 +82,14 @@ def test_pages_load_nothing_from_the_network(site: dict[Path, Page]) -> None:
     assert any("tex-svg.js" in file for file in mathematics.loaded)
 
 
+def test_plain_symbols_of_documents_are_set_with_subscripts(site: dict[Path, Page]) -> None:
+    (path,) = (path for path in site if path.name == "results.html")
+    text = path.read_text()
+    assert "E<sub>μ</sub>[c]" in text
+    assert "E_μ" not in text
+    assert ">right_size<" in text  # Code is left alone.
+
+
 def test_every_document_is_in_the_navigation(site: dict[Path, Page]) -> None:
     (home,) = (path for path in site if path.name == "index.html")
     linked = {link.partition("#")[0] for link in site[home].links}

@@ -27,6 +27,32 @@ def test_help_and_no_arguments_print_the_tour() -> None:
     assert covshift().stdout == done.stdout
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(
+            ["reproduce"],
+            ["resume"],
+            ["evaluate"],
+            ["watch"],
+            ["runs"],
+            ["report"],
+            ["data", "info"],
+        ),
+        *(["data", "import"], ["estimate", "ratio"], ["estimate", "value"]),
+    ],
+)
+def test_help_says_in_words_what_happens_without_an_option(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main([*command, "--help"])
+    shown = capsys.readouterr().out
+    assert "--help" in shown
+    assert "None" not in shown
+    assert "(default: )" not in shown
+
+
 def test_help_imports_nothing_heavy() -> None:
     code = (
         "import sys; from covshift.cli.main import main\n"

@@ -263,8 +263,11 @@ def test_names_are_found_however_they_are_spelled(name: str) -> None:
         named_experiment("figure-12")
 
 
-def test_frames_of_several_seeds_are_shown_apart(out: Path) -> None:
+def test_frames_of_several_seeds_are_shown_apart(
+    out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     main(["reproduce", "figure-5", "--scale", "smoke", "--seeds", "2", "--out", str(out)])
+    assert "runs analyzed: " in capsys.readouterr().out
     figure = json.loads((out / "frames" / "figure.json").read_text())
     names = [f"MinAtar/Breakout-v1, {which}" for which in ("seed 0", "seed 1", "all seeds")]
     assert [row[0] for row in figure["table"]["rows"]] == names

@@ -8,19 +8,20 @@ from typing import Annotated
 
 import tyro
 
+from covshift.cli.arguments import optional
 from covshift.config.environment import EnvOptions
 from covshift.extras import extras_of_env
 
 
 @dataclass(frozen=True)
 class Collect:
-    """Run a behavior policy in an environment and store what it sees, with μ(a|s) of every action.
+    """Run a behavior policy μ in an environment and store what it sees, with the probability μ(a|s) of every action.
 
     To continue a collection that was interrupted, run the same command again: the result has the same bytes as
     if it had not been interrupted.
     """
 
-    env: Annotated[str, tyro.conf.Positional]
+    env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENVIRONMENT")]
     """Environment: ALE/Pong-v5, MinAtar/Breakout-v1, covshift/FourRooms-v0, or any Gymnasium id with discrete actions."""
 
     transitions: int
@@ -32,17 +33,17 @@ class Collect:
     policy: tuple[str, ...] = ("uniform",)
     """Behavior policies: uniform | file:P.npy | run:DIR,epsilon=E | module:function. If several are given, each episode picks one at random."""
 
-    share: tuple[float, ...] = ()
-    """Share of episodes that picks each policy, in their order, with the sum 1; without it all are picked alike."""
+    share: Annotated[tuple[float, ...], optional("FLOAT …")] = ()
+    """Share of episodes that picks each policy, in their order, with the sum 1; by default all are picked equally often."""
 
     seed: int = 0
-    """Seed of all randomness."""
+    """Seed of the collection; the same seed gives the same data."""
 
     envs: int = 8
-    """Streams of the environment that run side by side; another number gives other data."""
+    """Copies of the environment that run side by side; another number gives other data."""
 
     workers: int = 1
-    """Processes that collect in parallel; the data do not depend on their number."""
+    """Processes that collect in parallel; more are faster up to the number of cores, and the data do not depend on it."""
 
     options: Annotated[EnvOptions, tyro.conf.arg(name="")] = field(default_factory=EnvOptions)
 

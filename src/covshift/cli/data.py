@@ -8,15 +8,17 @@ from typing import Annotated
 
 import tyro
 
+from covshift.cli.arguments import optional
+
 
 @dataclass(frozen=True)
 class Info:
     """Summarize a dataset, and draw a contact sheet of its frames."""
 
-    folder: Annotated[Path, tyro.conf.Positional]
+    folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DATASET")]
     """Folder of the dataset."""
 
-    sheet: Path | None = None
+    sheet: Annotated[Path | None, optional("PATH")] = None
     """File of the contact sheet; by default <folder>-frames.png beside the folder."""
 
     def run(self) -> None:
@@ -35,9 +37,9 @@ class Info:
 
 @dataclass(frozen=True)
 class Verify:
-    """Check every checksum and every invariant of a dataset."""
+    """Check that the files of a dataset are complete and undamaged: every checksum, episode and observation. Says OK, or what is wrong."""
 
-    folder: Annotated[Path, tyro.conf.Positional]
+    folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DATASET")]
     """Folder of the dataset."""
 
     def run(self) -> None:
@@ -53,16 +55,16 @@ class Verify:
 class Import:
     """Make a dataset from NumPy arrays or from a local Minari dataset."""
 
-    source: Annotated[str, tyro.conf.Positional]
+    source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE")]
     """An .npz file with observations, actions, rewards, terminated, truncated and optionally mu (T + 1 rows per episode of T steps), or the name of a Minari dataset."""
 
     out: Path
     """Folder of the new dataset."""
 
-    policy: str | None = None
+    policy: Annotated[str | None, optional("POLICY")] = None
     """Behavior policy, which gives μ(a|s) if the source has none: uniform | file:P.npy | run:DIR,epsilon=E | module:function."""
 
-    num_actions: int | None = None
+    num_actions: Annotated[int | None, optional("INT")] = None
     """Number of actions, for .npz files; by default one more than the largest action in the data."""
 
     def run(self) -> None:
@@ -80,7 +82,7 @@ class Import:
 class Export:
     """Write a dataset as a local Minari dataset (HDF5), with μ in its infos."""
 
-    folder: Annotated[Path, tyro.conf.Positional]
+    folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DATASET")]
     """Folder of the dataset."""
 
     name: str

@@ -21,10 +21,10 @@ class Demo:
     """Folder for the data, the runs, and index.html (the page: open it in a browser)."""
 
     transitions: int = SIZES["small"].transitions
-    """Transitions of random play to learn from."""
+    """Transitions of random play to learn from; with fewer the agents learn less."""
 
     updates: int = SIZES["small"].updates
-    """Updates of each run."""
+    """Updates of each run; with more it takes longer and learns more."""
 
     seeds: int = SIZES["small"].seeds
     """Runs of each of the two agents."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
+from covshift.cli.arguments import optional
 from covshift.errors import InputError
 
 if TYPE_CHECKING:
@@ -78,9 +79,9 @@ Columns = Annotated[ColumnOptions, tyro.conf.arg(name="")]
 
 @dataclass(frozen=True)
 class Ratio:
-    """Estimate the covariate shift d_π/d_μ from a dataset, with diagnostics."""
+    """Estimate the covariate shift c(s) = d_π(s)/d_μ(s) from a dataset, with diagnostics: how much more often a target policy π visits each state than the data of the behavior policy μ show it."""
 
-    data: Annotated[str, tyro.conf.Positional]
+    data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
     """A CSV or Parquet file, a folder of Parquet files, a dataset's folder, or minari:NAME."""
 
     policy: str
@@ -92,17 +93,19 @@ class Ratio:
     ratio_discount: float = 1.0
     """The ratio's discount γ̂: 1 gives d_π/d_μ itself; below 1 the correction reaches back about 1/(1 - γ̂) steps and needs less data."""
 
-    method: str | None = None
+    method: Annotated[str | None, optional("METHOD")] = None
     """empirical | td | least-squares | matching | semi-gradient | simplex | neural; by default empirical on tables, least-squares on features."""
 
-    semantics: Literal["continuing", "visits", "restart"] | None = None
-    """How episodes count; by default visits if an episode terminated, else continuing."""
+    semantics: Annotated[
+        Literal["continuing", "visits", "restart"] | None, optional("continuing|visits|restart")
+    ] = None
+    """What the ratio means with episodes: continuing: there are none; visits: expected visits per episode; restart: the next episode follows the last as a transition. By default visits if an episode terminated, else continuing."""
 
     features: str = "auto"
     """auto: a table if states are whole numbers or one-hot vectors, else 200 random Fourier features; affine: a constant and the standardized observation; fourier:K: K random Fourier features; module:function: your own."""
 
-    behavior: str | None = None
-    """Behavior policy μ to use instead of the logged probabilities: a policy's name, or 'estimate'."""
+    behavior: Annotated[str | None, optional("POLICY|estimate")] = None
+    """Behavior policy μ to use instead of the logged probabilities: a policy as in --policy, or 'estimate', which fits it to the data. By default the logged ones."""
 
     columns: Columns = field(default_factory=ColumnOptions)
 
@@ -140,38 +143,38 @@ class Ratio:
 class Value:
     """Estimate what a policy is worth from a dataset, by several estimators with intervals."""
 
-    data: Annotated[str, tyro.conf.Positional]
+    data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
     """A CSV or Parquet file, a folder of Parquet files, a dataset's folder, or minari:NAME."""
 
     policy: str
     """Policy π to evaluate: uniform | file:P.npy | file:P.csv | run:DIR,epsilon=E | module:name."""
 
-    out: Path | None = None
+    out: Annotated[Path | None, optional("PATH")] = None
     """Folder for values.csv, values.json and values.png; by default nothing is written."""
 
-    estimators: tuple[str, ...] = ()
+    estimators: Annotated[tuple[str, ...], optional("NAME …")] = ()
     """mis | mis-sn | dr | dr-cf | fqe | pdis | wis | wpdis | dualdice | gendice | gradientdice | mwl | behavior; by default all that can answer for the objective."""
 
     objective: Literal["discounted", "average"] = "discounted"
-    """discounted: E[Σ γᵗ r] from the initial states; average: mean reward per step in the long run."""
+    """discounted: expected discounted return E[Σ γᵗ r] from the initial states; average: mean reward per step in the long run."""
 
     discount: float = 0.99
-    """γ of the discounted value; 1 gives the return of an episode."""
+    """The value's discount γ: rewards count over about 1/(1 - γ) steps, and 1 gives the whole return of an episode."""
 
     ratio_discount: float = 1.0
-    """γ̂ of the ratio, for estimators of the average reward that use one."""
+    """The ratio's discount γ̂, for estimators of the average reward that use a ratio; below 1 it needs less data and is biased."""
 
     features: str = "auto"
     """auto | affine | fourier:K | module:function, as in covshift estimate ratio."""
 
-    behavior: str | None = None
-    """Behavior policy μ to use instead of the logged probabilities: a policy's name, or 'estimate'."""
+    behavior: Annotated[str | None, optional("POLICY|estimate")] = None
+    """Behavior policy μ to use instead of the logged probabilities: a policy as in --policy, or 'estimate', which fits it to the data. By default the logged ones."""
 
     interval: float = 0.95
-    """Confidence level of the intervals."""
+    """Confidence level of the intervals, between 0 and 1; a larger one gives wider intervals."""
 
     replicates: int = 200
-    """Number of bootstrap replicates over trajectories."""
+    """Bootstrap replicates over trajectories; more of them give steadier intervals and take longer."""
 
     seed: int = 0
     """Seed of the bootstrap."""
@@ -209,6 +212,7 @@ class Value:
         if not found.estimates:
             raise InputError("; ".join(f"{name}: {why}" for name, why in found.failures.items()))
         print(found.estimates[0].estimand.describe())
+        print(f"{'estimator':14} {'value':11} {100 * self.interval:g} % interval")
         for estimate, *same in found.groups:
             interval = f"[{estimate.low:.4g}, {estimate.high:.4g}]"
             names = ", ".join(one.estimator for one in (estimate, *same))

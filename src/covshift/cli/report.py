@@ -8,6 +8,8 @@ from typing import Annotated
 
 import tyro
 
+from covshift.cli.arguments import optional
+
 
 @dataclass(frozen=True)
 class Report:
@@ -16,7 +18,7 @@ class Report:
     The page is a single file that loads nothing else, so it can be sent, opened on a phone and printed.
     """
 
-    paths: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    paths: Annotated[tuple[Path, ...], tyro.conf.Positional, optional("FOLDER …")]
     """Folders to search, at any depth, for figure.json files and runs."""
 
     out: Path

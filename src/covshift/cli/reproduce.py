@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from covshift.cli.arguments import optional
+
 if TYPE_CHECKING:
     from covshift.experiments.experiment import Outcome
 
@@ -45,7 +47,7 @@ class Reproduce:
     continues. Experiments with the same --out share data and runs.
     """
 
-    name: Annotated[str, tyro.conf.Positional]
+    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="EXPERIMENT")]
     """An experiment or a figure: figure-1-left, figure-2, weighting, … (covshift experiments lists them)."""
 
     out: Path
@@ -54,25 +56,29 @@ class Reproduce:
     scale: Literal["paper", "atari", "small", "smoke"] = "small"
     """paper: the paper's games, seeds and iterations; atari: its games on small frames, in short runs; small: MinAtar; smoke: a quick test that everything runs."""
 
-    seeds: int | None = None
-    """Seeds of each arm; by default the experiment's own number."""
+    seeds: Annotated[int | None, optional("INT")] = None
+    """Runs of each arm, each with a seed of its own; more of them make verdicts surer. By default the experiment's own number."""
 
     engine: Literal["local", "ray"] = "local"
     """local: processes on this machine; ray: tasks on a Ray cluster (extra 'ray')."""
 
-    ray_address: str | None = None
+    ray_address: Annotated[str | None, optional("HOST:PORT")] = None
     """Address of the Ray cluster; without it Ray starts on this machine."""
 
     workers: int = 2
-    """Processes at a time, with the engine local."""
+    """Processes at a time, with the engine local; take about as many as there are cores."""
 
     stack: int = 8
-    """Most runs that a process updates at once as one stack: runs that differ only in seed, data, η, γ̂ or learning rate; 1 gives every run a process of its own."""
+    """Runs that a process updates at once as one stack, at most: runs that differ only in seed, data, the ratio's loss weight η and discount γ̂, or learning rate. 1 gives every run a process of its own."""
 
-    set: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    set: Annotated[
+        tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(metavar="KEY=VALUE")
+    ] = ()
     """Change a setting in every arm: key=value, by the names of the options of covshift train. Repeat it for several."""
 
-    arm: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    arm: Annotated[
+        tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(metavar="NAME:KEY=VALUE,…")
+    ] = ()
     """Add an arm: 'name:key=value,…'. The key preset names the method to start from, by default c51-corrected. Repeat it for several."""
 
     def extras(self) -> tuple[str, ...]:

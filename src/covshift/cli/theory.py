@@ -23,7 +23,7 @@ class Theory:
     """Seed of the claims' cases and of the survey."""
 
     problems: int = PROBLEMS["small"]
-    """Random problems that each of the survey's two generators draws."""
+    """Random problems that each of the survey's two generators draws; more of them give smoother figures and take longer."""
 
     def run(self) -> None:
         """Checks the claims and says how many hold and where the page is."""

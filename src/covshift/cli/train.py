@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
+from covshift.cli.arguments import optional
 from covshift.config.environment import EnvOptions
 from covshift.config.presets import PRESET_TEXTS, SCALE_TEXTS, make_config
 from covshift.config.training import (
@@ -42,7 +43,7 @@ class Train:
     command names.
     """
 
-    env: Annotated[str, tyro.conf.Positional]
+    env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENVIRONMENT")]
     """Environment: MinAtar/Breakout-v1, ALE/Pong-v5, covshift/FourRooms-v0, or any Gymnasium id with discrete actions."""
 
     out: Path
@@ -56,7 +57,7 @@ class Train:
         str, tyro.conf.arg(help_behavior_hint="", help=f"Size. {_listed(SCALE_TEXTS)}.")
     ] = "small"
 
-    data: str | None = None
+    data: Annotated[str | None, optional("DIR|stream|online")] = None
     """Folder of a dataset; or `stream` to collect ahead of the learner, which draws from a moving window; or `online`, where the agent collects these data itself as it learns. By default the scale's dataset is collected, or reused, under --data-root."""
 
     data_root: Path = Path("out/data")
@@ -143,9 +144,9 @@ def parse_train(arguments: Sequence[str]) -> Train:
 class Resume:
     """Continue a run that was interrupted or killed; the result is the same as without the interruption."""
 
-    run_folders: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    run_folders: Annotated[tuple[Path, ...], tyro.conf.Positional, optional("RUN …")]
     """Folder of the run. If several are given, their agents are updated as one stack: they must have the same method
-    and may differ in seed, data, η, γ̂ and learning rate."""
+    and may differ in seed, data, learning rate, and the ratio's loss weight η and discount γ̂."""
 
     stacked: bool = False
     """Update a single run as a stack of one, which gives the same numbers to the bit as a larger stack."""
@@ -180,14 +181,14 @@ class Resume:
 class Evaluate:
     """Play episodes with a run's policy and print its mean score."""
 
-    run_folder: Annotated[Path, tyro.conf.Positional]
+    run_folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Folder of the run."""
 
     episodes: int = 100
-    """Number of episodes."""
+    """Number of episodes; more of them give a surer mean."""
 
-    epsilon: float | None = None
-    """ε of the policy; by default the run's evaluation_epsilon."""
+    epsilon: Annotated[float | None, optional("FLOAT")] = None
+    """Probability ε of a random action; by default the run's evaluation_epsilon."""
 
     seed: int = 0
     """Seed of the episodes."""
@@ -210,14 +211,14 @@ class Evaluate:
 class Watch:
     """Draw an episode of a run's policy as a GIF, with the value and c(s) beside the frame."""
 
-    run_folder: Annotated[Path, tyro.conf.Positional]
+    run_folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Folder of the run."""
 
     out: Path
     """The file to write, ending in .gif."""
 
-    epsilon: float | None = None
-    """ε of the policy; by default the run's target_epsilon, the policy whose ratio c is learned."""
+    epsilon: Annotated[float | None, optional("FLOAT")] = None
+    """Probability ε of a random action; by default the run's target_epsilon, that of the policy whose ratio c is learned."""
 
     steps: int = 400
     """Largest number of agent steps to draw."""
@@ -246,7 +247,7 @@ class Runs:
     action: Annotated[Literal["list", "watch"], tyro.conf.Positional]
     """list: print them once; watch: show how they change until all have ended, or until Ctrl-C."""
 
-    folder: Annotated[Path, tyro.conf.Positional]
+    folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
     """Where to look, at any depth."""
 
     def run(self) -> None:

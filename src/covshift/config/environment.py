@@ -13,16 +13,16 @@ class EnvOptions:
     """The protocol of the environment; all but `episode_cap` matter to ALE games only."""
 
     frame_skip: Annotated[int, Range(1, 1000)] = 4
-    """Emulator frames per agent step; the observation is the maximum over the last two."""
+    """Emulator frames per agent step; the observation is the maximum over the last two. A larger number plays faster and reacts later."""
 
     sticky_actions: Share = 0.25
-    """Probability that the emulator repeats the previous action."""
+    """Probability that the emulator repeats the previous action; a larger one makes the game more random."""
 
     frame_size: Annotated[int, Range(1, 256)] = 84
     """Width and height of the grayscale frame, in pixels."""
 
     frame_stack: Annotated[int, Range(1, 256)] = 4
-    """Newest frames that make an observation; the store keeps each frame once and stacks on reading."""
+    """Newest frames that make one observation; the store keeps each frame once and stacks them on reading."""
 
     episode_cap: Annotated[int, Range(1, 2_000_000)] | None = None
     """Agent steps after which an episode is truncated; by default 27000 for ALE, 5000 for MinAtar, 1000 for covshift's finite MDPs, otherwise the environment's own."""

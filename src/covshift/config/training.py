@@ -24,34 +24,34 @@ class DataOptions:
     """The logged experience that is learned from."""
 
     transitions: Count = 10_000_000
-    """Transitions to collect where no dataset is given (paper: 10 million, its replay)."""
+    """Transitions to collect where no dataset is given; more of them cover more states (paper: 10 million, its replay)."""
 
     behavior_policy: tuple[str, ...] = ("uniform",)
     """The behavior policy μ: uniform | file:P.npy | run:DIR,epsilon=E | module:function; if several are given, each episode picks one at random (paper: uniform)."""
 
     behavior_shares: tuple[float, ...] = ()
-    """Share of episodes that picks each behavior policy, in their order, with the sum 1; without it all are picked alike. Longer episodes fill more of the data."""
+    """Share of episodes that picks each behavior policy, in their order, with the sum 1; by default all are picked equally often. Longer episodes fill more of the data."""
 
     data_seed: int = 0
-    """Seed of the collection; it does not follow the training seed, so that runs with different training seeds share one dataset unless they are told otherwise."""
+    """Seed of the collection; it does not follow the training seed, so that runs with different training seeds share one dataset unless this differs too."""
 
     window: Count = 10_000_000
-    """Newest transitions that can be drawn (paper: 10 million)."""
+    """Size of the replay: the newest transitions, which can be drawn; a larger one forgets later (paper: 10 million)."""
 
     warm_up: Count = 20_000
     """Transitions to collect before the first update, with --data stream or online (C51, in Dopamine: 20000)."""
 
     stream_shard: Count = 32_768
-    """Transitions per shard that the collector writes ahead of the learner, with --data stream."""
+    """Transitions per shard that the collector writes ahead of the learner, with --data stream; a larger one needs more disk and fewer files."""
 
     acting_epsilon: Annotated[float, Range(0, 1, open_below=True)] = 0.01
-    """ε of the agent that collects its own data, once it has decayed, with --data online (C51: 0.01). It must be positive, so that the data have every action."""
+    """Probability ε that the agent takes a random action while it collects its own data, after the decay, with --data online; a larger one explores more (C51: 0.01). It must be positive, so that the data have every action."""
 
     epsilon_decay: Count = 250_000
-    """Transitions over which that ε falls linearly from 1, after the warm-up (C51, in Dopamine: 250000)."""
+    """Transitions over which the acting ε falls linearly from 1, after the warm-up; a larger number explores for longer (C51, in Dopamine: 250000)."""
 
     online_shard: Count = 1000
-    """Transitions that the agent collects with the same parameters, in whole episodes of 4 streams, with --data online; by default as many as pass between copies to the target network."""
+    """Transitions that the agent collects with the same parameters, in whole episodes of 4 streams, with --data online; with a larger number the agent that acts lags further behind the one that learns. By default as many as pass between copies to the target network."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class NetworkOptions:
     """The width of the layers and the ratio's head; the torso follows the observation's shape."""
 
     width: Annotated[float, Range(0, 16, open_below=True)] = 1.0
-    """Units of every layer, as a multiple of the usual network's (C51: 1); a smaller one leaves the network less able to be right everywhere."""
+    """Units of every layer, as a multiple of the usual network's (C51: 1); a wider network can fit more states well and is slower."""
 
     ratio_head: Literal["linear", "softplus", "exponential", "safe"] = "linear"
     """Output of the ratio head: linear, whose negative values are clipped to 0 where they are used (paper); softplus, which is positive; or exponential or safe, which add a positive link (e^z; e^z below 0 and 1 + z above) to the floor 1 - γ̂ that every discounted ratio has."""
@@ -73,25 +73,25 @@ class ValueOptions:
     """The distributional value."""
 
     discount: Annotated[float, Range(0, 1, open_above=True)] = 0.99
-    """The value's discount γ (C51: 0.99)."""
+    """The value's discount γ: rewards count over about 1/(1 - γ) agent steps; a larger one looks further ahead (C51: 0.99)."""
 
     value_steps: Count = 1
-    """Steps n of the n-step value target (C51: 1)."""
+    """Steps n of the n-step value target; a larger n bootstraps less and follows the behavior policy for longer (C51: 1)."""
 
     value_trace: Literal["none", "retrace"] = "none"
     """Correction of returns over several steps: none, or retrace, which follows the data as far as the target policy π agrees with it (Munos et al., 2016; distributional as in Gruslys et al., 2018)."""
 
     trace_decay: Share = 1.0
-    """Retrace's λ: each further step counts at most λ times the one before (Gruslys et al.: 1)."""
+    """Retrace's trace decay λ: each further step counts at most λ times the one before, so that a larger λ looks further ahead (Gruslys et al.: 1)."""
 
     trace_steps: Annotated[int, Range(2, 1000)] = 8
-    """The most steps that Retrace looks ahead; an update computes the values of as many states per transition."""
+    """The most steps that Retrace looks ahead; a larger number uses longer returns and is slower, since an update computes the values of as many states per transition."""
 
     num_atoms: Annotated[int, Range(2, 65536)] = 51
-    """Atoms of the return's distribution (C51: 51)."""
+    """Atoms of the return's distribution; more of them are finer and slower (C51: 51)."""
 
     value_bound: Positive = 10.0
-    """The atoms span [-bound, bound] (C51: 10)."""
+    """Largest discounted return that can be expressed: the atoms span [-bound, bound]. A larger bound is coarser; if it is too small, edge_share in metrics.csv exceeds 5 % (C51: 10)."""
 
     reward_clip: NotNegative = 1.0
     """Rewards are clipped to [-clip, clip] in targets, never in scores (C51: 1); 0 leaves them unclipped."""
@@ -117,16 +117,16 @@ class RatioOptions:
     """Loss of the ratio: squared error (paper), or the matching loss of an exponential or safe head, which keeps the mean ratio right with no projection and no penalty."""
 
     ratio_loss_weight: NotNegative = 0.02
-    """Weight η of the ratio's loss beside the value's (paper: 0.02 in Figures 1 and 2's text, 0.002 in Figure 1's caption and Figure 3)."""
+    """Weight η of the ratio's loss beside the value's; a larger one learns the ratio faster and shapes the shared torso more (paper: 0.02 in Figures 1 and 2's text, 0.002 in Figure 1's caption and Figure 3)."""
 
     ratio_discount: Share = 0.99
-    """The ratio's discount γ̂: the correction reaches about 1/(1 - γ̂) steps back (paper: 0.99 in Figure 2, 0.999 in Figure 3, 1 with normalization)."""
+    """The ratio's discount γ̂: the correction reaches about 1/(1 - γ̂) agent steps back. A larger one corrects more, is harder to learn and multiplies errors (paper: 0.99 in Figure 2, 0.999 in Figure 3, 1 with normalization)."""
 
     ratio_steps: Count = 1
-    """Steps n of the n-step ratio target (paper: 1)."""
+    """Steps n of the n-step ratio target; a larger n bootstraps less and varies more (paper: 1)."""
 
     target_epsilon: Share = 0.1
-    """The target policy π is ε-greedy on the target network with this ε (paper: 0.1)."""
+    """The target policy π is ε-greedy on the target network with this ε; with a larger ε the policy is closer to uniform and the ratio closer to 1 (paper: 0.1)."""
 
     semantics: Literal["visits", "restart", "paper"] = "visits"
     """What c means with episodes: visits (target 1 at initial states), restart (the next episode follows as a transition), or paper (target 1 at initial states and a mean of 1, which cannot both hold)."""
@@ -138,10 +138,10 @@ class RatioOptions:
     """Weights of the ratio's squared errors: uniform (paper), or inverse, 1/c(s'), under which the projected operator contracts."""
 
     normalization_weight: NotNegative = 0.0
-    """Weight of the loss ½(E_μ[c] - 1)², which keeps the mean ratio at 1; used with γ̂ = 1."""
+    """Weight of the loss ½(E_μ[c] - 1)², which pulls the mean ratio to 1, used with γ̂ = 1; a large one flattens the ratio."""
 
     rho_clip: Positive | None = None
-    """Upper bound of ρ = π(a|s)/μ(a|s) in ratio targets (paper: none)."""
+    """Upper bound of the importance ratio ρ = π(a|s)/μ(a|s) in ratio targets; a smaller one has less variance and more bias (paper: none)."""
 
     source_clip: bool = True
     """Count negative ratios as 0 where they are bootstrapped from (paper), which adds mass and can make the ratio diverge; without it a linear head keeps the mean of its targets."""
@@ -164,7 +164,7 @@ class ReplayOptions:
     """Use c(s) as a sampling priority (paper), or draw uniformly and multiply the loss by c(s), or by c(s) over its mean in the batch, which leaves the loss its size (the paper reports that reweighting hurt, and does not say which)."""
 
     priority_floor: NotNegative = 1e-3
-    """Smallest priority, so that nothing is forgotten (paper: 0.0025 in Figure 5, 'later found to be unnecessary')."""
+    """Smallest priority, so that every transition is drawn at times; a larger one is closer to uniform draws (paper: 0.0025 in Figure 5, 'later found to be unnecessary')."""
 
     priority_scale: Literal["raw", "mean"] = "raw"
     """Store ratios as priorities as they are (paper), or over the running mean ratio, so that old and new priorities stay comparable while the mean drifts."""
@@ -173,10 +173,10 @@ class ReplayOptions:
     """Exponent τ: transitions are drawn in proportion to priority^τ; smaller is closer to uniform (paper: 1)."""
 
     effective_floor: Share = 0.0
-    """Smallest effective share ESS/N of the law that transitions are drawn from: the tempering is lowered until the law has it; 0 leaves the tempering alone (paper)."""
+    """Smallest effective share ESS/N of the distribution that transitions are drawn from, between 0 and 1: the tempering is lowered until it is reached. A larger one is closer to uniform draws; 0 leaves the tempering alone (paper)."""
 
     uniform_share: Share = 0.0
-    """Share of draws that ignores priorities (paper: 0)."""
+    """Share of draws that ignores priorities, between 0 and 1; 1 draws uniformly (paper: 0)."""
 
     refresh: Literal["prioritized", "both"] = "prioritized"
     """Which transitions get new priorities: those of the prioritized batch (paper), or those of the ratio's uniform batch too."""
@@ -187,22 +187,22 @@ class OptimizationOptions:
     """How the network is fitted."""
 
     num_updates: Count = 9_375_000
-    """Updates in all; one stands for 4 agent steps (paper: 150 iterations of 250000 agent steps)."""
+    """Number of updates; one stands for 4 agent steps (paper: 150 iterations of 250000 agent steps)."""
 
     batch_size: Annotated[int, Range(2, 65536)] = 32
-    """Transitions in the value's batch, and states in the ratio's (C51: 32)."""
+    """Transitions in the value's batch, and states in the ratio's; a larger batch has less noise and takes longer (C51: 32)."""
 
     learning_rate: Positive = 0.00025
-    """Adam's step size (C51: 0.00025)."""
+    """Adam's step size; a larger one learns faster and less stably (C51: 0.00025)."""
 
     adam_epsilon: Positive = 0.01 / 32
-    """Adam's ε (C51: 0.01/32)."""
+    """Adam's ε, which is added to the root of the second moment; a larger one makes smaller steps where gradients are small (C51: 0.01/32)."""
 
     target_period: Count = 1000
-    """Agent steps between copies to the target network (paper: 1000, which is 250 updates; Dopamine's C51: 8000)."""
+    """Agent steps between copies to the target network; a longer period is slower and more stable (paper: 1000, which is 250 updates; Dopamine's C51: 8000)."""
 
     divergence_bound: Positive = 1000.0
-    """Stop the run as diverged when the mean |c| of a batch is larger than this."""
+    """Stop the run as diverged when the mean |c| of a batch is larger than this; a larger bound lets it run on for longer."""
 
 
 @dataclass(frozen=True)
@@ -213,16 +213,16 @@ class EvaluationOptions:
     """Updates between evaluations (paper: an iteration, 250000 agent steps)."""
 
     evaluation_episodes: Count = 20
-    """Episodes per evaluation."""
+    """Episodes per evaluation; more of them give a less noisy score."""
 
     evaluation_epsilon: Share = 0.001
-    """ε of the scored episodes, on the online network (Dopamine: 0.001)."""
+    """Probability ε of a random action in the scored episodes, on the online network (Dopamine: 0.001)."""
 
     ratio_episodes: Count = 10
     """Episodes of π itself per evaluation, from which the mean ratio under π is taken."""
 
     calibration_episodes: Annotated[int, Range(0, 10_000)] = 64
-    """Episodes of π from starts, and as many from states of the behavior policy, per evaluation, with which the learned ratio is compared; 0 leaves the comparison out."""
+    """Episodes of π from starts, and as many from states of the behavior policy, per evaluation, with which the learned ratio is compared. Chance makes an error of about 1/√episodes; 0 leaves the comparison out."""
 
 
 @dataclass(frozen=True)
@@ -299,7 +299,7 @@ class RuntimeOptions:
     """Where the networks live: auto | cpu | cuda | cuda:1 | mps; auto takes a GPU where there is one."""
 
     threads: Annotated[int, Range(0, 1024)] = 0
-    """CPU threads; 0 takes as many as there are cores. Give each of two runs at once 1 thread on two cores."""
+    """CPU threads; 0 takes as many as there are cores. If two runs share two cores, give each 1 thread."""
 
     compile: bool = False
     """Use torch.compile on the networks."""

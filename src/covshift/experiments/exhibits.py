@@ -11,13 +11,15 @@ if TYPE_CHECKING:
     from covshift.experiments.theory.figures import Exhibit
 
 
-def draw_exhibits(console: Console, draws: Sequence[Callable[[], Exhibit]]) -> list[dict[str, Any]]:
+def draw_exhibits(
+    console: Console, draws: Sequence[Callable[[], Exhibit]], label: str = "figures"
+) -> list[dict[str, Any]]:
     """Each figure's name, title and caption, with the drawing as text under `svg`."""
     from covshift.progress import track
     from covshift.report.plots import house_style, to_svg
 
     exhibits = []
-    for draw in track(console, "figures", draws, len(draws)):
+    for draw in track(console, label, draws, len(draws)):
         with house_style():
             exhibit = draw()
             exhibits.append(exhibit._asdict() | {"svg": to_svg(exhibit.figure, exhibit.title)})

@@ -123,7 +123,7 @@ def analyze(results: Results) -> dict[str, Any]:
     """The differences of every run and over the runs of each game; galleries and histograms of the first seed."""
     galleries, histograms, rows = [], [], []
     differences: dict[str, list[float]] = {game: [] for game in results.games}
-    for (game, _, seed), run in results.runs.items():
+    for (game, _, seed), run in results.slowly("runs analyzed", results.runs.items()):
         name = f"{game}, seed {seed}"
         store = open_store(results.data_of(run).path)
         sample = sample_ratios(store, run.path, STATES[results.scale])

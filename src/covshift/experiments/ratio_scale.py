@@ -93,12 +93,13 @@ def analyze(results: Results) -> dict[str, Any]:
     low, bound = results.possible_means(game, BASELINE)
     scores = results.score_table(BASELINE)
     ends, rows = {}, []
-    for arm, scored in zip(results.arms, scores["rows"], strict=True):
+    parts = list(zip(results.arms, scores["rows"], strict=True))
+    for arm, scored in results.slowly("arms analyzed", parts):
         runs = results.of(game, arm.label)
-        parts = [(run.path, open_store(results.data_of(run).path)) for run in runs]
+        opened = [(run.path, open_store(results.data_of(run).path)) for run in runs]
         end = ends[arm.label] = interval_of(results.endings(game, arm.label, "mean_ratio"))
-        balance = np.mean([balance_of(path, store) for path, store in parts], axis=0)
-        least, most = np.mean([range_by_episodes(path, store) for path, store in parts], axis=0)
+        balance = np.mean([balance_of(path, store) for path, store in opened], axis=0)
+        least, most = np.mean([range_by_episodes(path, store) for path, store in opened], axis=0)
         rows.append(
             [
                 *(

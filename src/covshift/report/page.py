@@ -20,6 +20,7 @@ def render(template: str, **values: Any) -> str:
         lstrip_blocks=True,
     )
     environment.filters["typeset"] = typeset
+    environment.filters["itemize"] = itemize
     environment.tests["numeric"] = is_numeric
     return environment.get_template(template).render(**values)
 
@@ -32,6 +33,25 @@ def is_numeric(text: str) -> bool:
         [True, True, True, True, False, False]
     """
     return re.match(r"[-+−]?\d[\d.,\u202f ]*(%|$|\s*\(|\s+to\s)", text) is not None
+
+
+def itemize(text: str) -> Markup:
+    """Typeset text in which a sentence that names three or more things, "those: a; b; c.", becomes a list.
+
+    Example:
+        >>> str(itemize("Scores: a: 1; b: 2; c: 3. No run diverged."))
+        'Scores:<ul><li>a: 1</li><li>b: 2</li><li>c: 3</li></ul>No run diverged.'
+    """
+    parts = []
+    for sentence in re.split(r"(?<=\.) (?=[A-Z])", text):
+        head, _, rest = sentence.partition(": ")
+        items = rest.removesuffix(".").split("; ")
+        if len(items) < 3:
+            parts.append(typeset(sentence + " "))
+            continue
+        listed = Markup("").join(Markup("<li>{}</li>").format(typeset(item)) for item in items)
+        parts.append(Markup("{}:<ul>{}</ul>").format(typeset(head), listed))
+    return Markup("").join(parts).rstrip()
 
 
 def typeset(text: str) -> Markup:

@@ -68,12 +68,13 @@ def reproduce(experiment: Comparison, out: Path, options: RunOptions, console: C
         options.scale,
         {key: RunRecord.read(job.folder) for key, job in read},
         {key: DataRecord.read(path) for key, path in data.items()},
+        slowly=lambda label, parts: track(console, label, parts, len(parts)),
     )
-    with console.status("Analyzing the runs and drawing the figure"):
-        figure = _figure(results, len(stated.arms[options.scale]), out, options)
-        # Beside the figure as it was stated, not in its place.
-        folder = out / (f"{experiment.name}-changed" if _is_changed(options) else experiment.name)
-        folder.mkdir(parents=True, exist_ok=True)
+    figure = _figure(results, len(stated.arms[options.scale]), out, options)
+    # Beside the figure as it was stated, not in its place.
+    folder = out / (f"{experiment.name}-changed" if _is_changed(options) else experiment.name)
+    folder.mkdir(parents=True, exist_ok=True)
+    with console.status("Writing the figure, its tables and the page"):
         _write(folder, figure, results)
     return Outcome(
         folder / "index.html",

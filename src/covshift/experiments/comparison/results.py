@@ -5,7 +5,7 @@ Experiments import this module, so it imports what reads files only when files a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, final
@@ -118,12 +118,16 @@ class RunRecord:
 @final
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The finished runs of a comparison by game, arm and seed, and its datasets."""
+    """The finished runs of a comparison by game, arm and seed, and its datasets.
+
+    An analysis that takes long goes through its parts with `slowly(label, parts)`, which shows how far it is.
+    """
 
     experiment: Comparison
     scale: str
     runs: Mapping[tuple[str, str, int], RunRecord]
     data: Mapping[DataKey, DataRecord]
+    slowly: Callable[[str, Collection[Any]], Iterable[Any]] = lambda label, parts: parts
 
     @property
     def games(self) -> tuple[str, ...]:
@@ -146,7 +150,7 @@ class Results:
         labels = {arm.label for arm in arms}
         experiment = replace(self.experiment, arms={**self.experiment.arms, self.scale: arms})
         runs = {key: run for key, run in self.runs.items() if key[1] in labels}
-        return Results(experiment, self.scale, runs, self.data)
+        return replace(self, experiment=experiment, runs=runs)
 
     def of(self, game: str, label: str) -> list[RunRecord]:
         """The runs of an arm in a game, one per seed."""

@@ -63,12 +63,15 @@ def check_theory(folder: Path, console: Console, *, problems: int, seed: int = 0
 
     # Quick and slow claims in turn, so that the time left is steady; each draws from a stream of its own.
     mixed = [CLAIMS[k] for k in np.random.default_rng(0).permutation(len(CLAIMS))]
-    found = {claim.id: claim.check(seed) for claim in track(console, "claims", mixed, len(mixed))}
+    found = {
+        claim.id: claim.check(seed)
+        for claim in track(console, "part 1 of 3, claims", mixed, len(mixed))
+    }
     findings = [found[claim.id] for claim in CLAIMS]
     write_text(folder / "theory.json", json.dumps([asdict(f) for f in findings], indent=2) + "\n")
 
     count = problems * len(GENERATORS) * len(RATIO_DISCOUNTS)
-    rows = list(track(console, "survey of weightings", survey(problems, seed), count))
+    rows = list(track(console, "part 2 of 3, survey of weightings", survey(problems, seed), count))
     write_csv(folder / "weighting.csv", _survey_table(rows), digits=6)
 
     exhibits = draw_exhibits(
@@ -84,6 +87,7 @@ def check_theory(folder: Path, console: Console, *, problems: int, seed: int = 0
             moduli.draw,
             matching.draw,
         ],
+        "part 3 of 3, figures",
     )
     failing = [finding.id for finding in findings if not finding.holds]
     holding = len(findings) - len(failing)
