@@ -11,6 +11,7 @@ from covshift.extras import require
 require("torch")
 
 _MODULES = {
+    "EpisodeCheck": "covshift.integrations.episode_check",
     "PrioritizedReplayBuffer": "covshift.integrations.stable_baselines3",
     "RatioReplay": "covshift.integrations.ratio_replay",
     "RatioReplayBuffer": "covshift.integrations.stable_baselines3",
@@ -19,6 +20,7 @@ _MODULES = {
 """Where each class comes from."""
 
 __all__ = [
+    "EpisodeCheck",
     "PrioritizedReplayBuffer",
     "RatioReplay",
     "RatioReplayBuffer",

@@ -10,6 +10,7 @@ from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
 from covshift.errors import InputError
+from covshift.integrations.episode_check import EpisodeCheck
 from covshift.integrations.ratio_priorities import Policy, RatioPriorities, checked_policy
 
 
@@ -157,6 +158,11 @@ class RatioReplay:
         """One step of the ratio of `policy`, which maps a batch of observations to probabilities, batch × actions."""
         checked = checked_policy(policy, self.num_actions)
         self.priorities.learn(self.observations, self.actions, checked, batch_size)
+
+    def check(self, policy: Policy) -> EpisodeCheck | None:
+        """How the ratio of `policy` compares with the replay's own episodes; None while none has ended."""
+        checked = checked_policy(policy, self.num_actions)
+        return self.priorities.check(self.observations, self.actions, checked)
 
     def sample(self, batch_size: int) -> ReplayBatch:
         """Draws transitions in proportion to c; uniformly before the first `update`."""

@@ -29,9 +29,13 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 from covshift.data.samplers import PrioritizedSampler
 from covshift.errors import InputError
+from covshift.integrations.episode_check import EpisodeCheck
 from covshift.integrations.ratio_priorities import EVERY_STEP, RatioPriorities
 from covshift.integrations.ratio_replay import check_spaces
 from covshift.rules import epsilon_greedy_probabilities
+
+_CHECK_PERIOD = 500
+"""Updates of the ratio between comparisons with the buffer's own episodes."""
 
 
 class _AgentBuffer(ReplayBuffer):
@@ -114,7 +118,10 @@ class RatioReplayBuffer(_AgentBuffer):
 
     π is ε-greedy on the agent's target network. Each step is stored with μ(a|s) of the agent's exploration at that
     time. Each time that DQN asks for a batch, the ratio learns from a batch of uniform states of the same size.
-    `ratio/mean` (E_μ[c]) and `ratio/effective_share` (ESS/N) are written to the agent's logger.
+
+    The agent's logger gets `ratio/mean` (E_μ[c]), `ratio/effective_share` (ESS/N) and, every 500 updates anew, how the ratio
+    compares with the buffer's own episodes (`EpisodeCheck`): `ratio/mean_by_episodes`, `ratio/calibration_error` and
+    `ratio/calibration_trajectories`.
 
     Args:
         buffer_size: the most steps that are kept, of all environments together.
@@ -156,6 +163,7 @@ class RatioReplayBuffer(_AgentBuffer):
             handle_timeout_termination,
         )
         self.target_epsilon = target_epsilon
+        self._check: EpisodeCheck | None = None
         self.priorities = RatioPriorities(
             self.buffer_size,
             n_envs,
@@ -189,8 +197,14 @@ class RatioReplayBuffer(_AgentBuffer):
 
         actions = self.actions[:, :, 0]
         self.priorities.learn(self.observations, actions, self._policy, batch_size, view)
+        if self.priorities.learner.num_updates % _CHECK_PERIOD == 0:
+            self._check = self.priorities.check(self.observations, actions, self._policy, view)
         self._record("ratio/mean", self.priorities.mean_ratio)
         self._record("ratio/effective_share", self.priorities.effective_share)
+        if self._check is not None:
+            self._record("ratio/mean_by_episodes", self._check.mean_ratio)
+            self._record("ratio/calibration_error", self._check.error)
+            self._record("ratio/calibration_trajectories", self._check.trajectories)
         return self._gather(*self.priorities.draw(self.observations, batch_size, view), env)
 
     def reset(self) -> None:
