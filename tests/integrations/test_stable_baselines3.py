@@ -89,7 +89,7 @@ def test_training_past_the_wrap_around(tmp_path: Path, monkeypatch: pytest.Monke
     rows = np.genfromtxt(tmp_path / "progress.csv", delimiter=",", names=True)
     assert rows["ratiomean"][-1] == pytest.approx(buffer.priorities.mean_ratio, rel=0.2)
     assert 0 < rows["ratioeffective_share"][-1] <= 1
-    check = buffer._check
+    check = buffer.last_check
     assert check is not None
     assert rows["ratiomean_by_episodes"][-1] == pytest.approx(check.mean_ratio, rel=1e-3)
     assert rows["ratiocalibration_error"][-1] == pytest.approx(check.error, rel=1e-3)
@@ -110,7 +110,7 @@ def test_mu_is_uniform_exactly_as_long_as_the_agent_acts_at_random() -> None:
 
 
 def test_what_is_drawn_is_what_was_stored() -> None:
-    agent = make_agent(RatioReplayBuffer)
+    agent = make_agent(RatioReplayBuffer, tempering=1.0)
     agent.learn(1500)
     buffer = agent.replay_buffer
     assert isinstance(buffer, RatioReplayBuffer)
@@ -172,7 +172,7 @@ def test_the_ratio_is_exact_on_a_finite_mdp(monkeypatch: pytest.MonkeyPatch) -> 
     assert np.ptp(exact) > 0.3
     np.testing.assert_allclose(found, exact, rtol=0.12)  # chance in 4,000 steps
     # The buffer's own episodes, of at most 64 trajectories, tell the same mean.
-    check = buffer._check
+    check = buffer.last_check
     assert check is not None
     assert check.mean_ratio == pytest.approx(visits @ exact / visits.sum(), rel=0.2)
     assert check.error < 0.3

@@ -40,6 +40,9 @@ Policy = Callable[[NDArray[Any]], "NDArray[Any] | Tensor"]
 EVERY_STEP = np.broadcast_to(np.True_, 1 << 62)
 """Every step can be drawn, however many there will be; takes no memory."""
 
+TEMPERING = 0.5
+"""The power of c by default; the full ratio cost some of CartPole's score (docs/integrations.md)."""
+
 _LEARNED_STATES = 1024
 """States of the ring over which `check` averages the learned ratio."""
 
@@ -49,7 +52,7 @@ _MEMORY = 0.99
 
 @final
 class RatioPriorities:
-    """Learns c of the steps in a ring, and draws steps in proportion to c over its running mean.
+    """Learns c of the steps in a ring, and draws steps in proportion to a power of c over its running mean.
 
     The replay that owns this object keeps the observations and actions. Step t of environment e has the number
     t·num_envs + e, and its slot in arrays of rows × environments, flattened, is that number modulo
@@ -65,6 +68,7 @@ class RatioPriorities:
         shape: shape of an observation.
         ratio_discount: γ̂.
         learning_rate: Adam's step size for the ratio's network.
+        tempering: the power of c.
         seed: of the network and of all draws.
         device: where the network lives.
 
@@ -82,6 +86,7 @@ class RatioPriorities:
         *,
         ratio_discount: float,
         learning_rate: float,
+        tempering: float,
         seed: int,
         device: torch.device | str = "cpu",
     ) -> None:
@@ -120,7 +125,7 @@ class RatioPriorities:
             ReplayOptions(priority="ratio", priority_scale="mean", refresh="both")
         )
         assert priority is not None
-        self._priority, self._mean_square = priority, 1.0
+        self._priority, self._mean_square, self._tempering = priority, 1.0, tempering
         self._rng = np.random.default_rng(seed)
         self.sampler = self._new_sampler()
 
@@ -320,7 +325,13 @@ class RatioPriorities:
         self.sampler.restore(saved["sampler"])
 
     def _new_sampler(self) -> PrioritizedSampler:
-        return PrioritizedSampler(EVERY_STEP, self._rng, self.mu.size, floor=self._priority.floor)
+        return PrioritizedSampler(
+            EVERY_STEP,
+            self._rng,
+            self.mu.size,
+            floor=self._priority.floor,
+            tempering=self._tempering,
+        )
 
     def _end_batch(
         self,
