@@ -1,5 +1,6 @@
 """Replays for other people's agents: `RatioReplay` for a hand-written loop, and buffers for Stable-Baselines3.
 
+Datasets of d3rlpy are in `covshift.integrations.d3rlpy`, which needs d3rlpy in an environment of its own.
 A module is imported when it is first used, so that only what you use has to be installed.
 """
 
