@@ -17,7 +17,7 @@ from typing_extensions import TypedDict
 
 from covshift.config.training import RuntimeOptions, TrainConfig
 from covshift.errors import InputError
-from covshift.files import PARTIAL, sha256, write_json
+from covshift.files import PARTIAL, check_folder, sha256, write_json
 from covshift.records.metrics import Row, Written, read_metrics
 from covshift.schema import read_json
 
@@ -158,11 +158,15 @@ class RunFolder:
         Raises:
             InputError: the folder holds something else.
         """
+        check_folder(self.path)
         if self.path.exists():
             # A run that was killed while its folder was made has no configuration yet.
-            inside = [*self.path.iterdir()] if self.path.is_dir() else [self.path]
             ours = (PROVENANCE, STATUS)
-            if [path for path in inside if path.name not in ours and path.suffix != PARTIAL]:
+            if [
+                path
+                for path in self.path.iterdir()
+                if path.name not in ours and path.suffix != PARTIAL
+            ]:
                 raise InputError(f"{self.path} exists and holds no run; name another folder")
         self.path.mkdir(parents=True, exist_ok=True)
         runtime = dataclasses.asdict(provenance["runtime"])

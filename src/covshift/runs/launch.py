@@ -194,7 +194,7 @@ def pick_device(name: str) -> torch.device:
         device = torch.device(name)
         torch.zeros(1, device=device).item()  # Some devices, such as meta, hold no values.
     except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
+        reason = str(error).splitlines()[0].partition(". ")[0]
         raise InputError(f"the device '{name}' cannot be used: {reason}") from error
     return device
 
