@@ -260,14 +260,15 @@ def test_a_file_in_the_place_of_a_folder(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    np.savez("a.npz", **ARRAYS)  # type: ignore[arg-type]
+    np.savez("a.npz", **ARRAYS)
     Path("file").write_text("mine")
     assert "file is a file; name a folder" in refused(capsys, *filled(command, walk, Path(out)))
     assert Path("file").read_text() == "mine"
 
 
+@pytest.mark.parametrize("data", ["{walk}", "online"])
 def test_a_start_that_fails_leaves_no_run(
-    walk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    data: str, walk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any) -> Any:
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
@@ -275,8 +276,8 @@ def test_a_start_that_fails_leaves_no_run(
     monkeypatch.setattr("covshift.runs.launch.make_agent_network", fail)
     folder, config = RunFolder(tmp_path / "run"), make_config(ENV, "c51", "smoke")
     with pytest.raises(RuntimeError):
-        start_or_resume(folder, config, str(walk), RuntimeOptions(), lambda _: None)
-    assert not folder.path.exists()
+        start_or_resume(folder, config, data.format(walk=walk), RuntimeOptions(), lambda _: None)
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_run_folder_imports_no_code(
@@ -449,6 +450,21 @@ def test_a_read_only_folder(command: list[str], walk: Path, tmp_path: Path) -> N
     assert "Traceback" not in done.stderr
     assert done.stderr.splitlines()[-1].startswith(f"covshift: {place}")
     assert done.stderr.endswith("Permission denied\n")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="drops Linux's capabilities")
+@pytest.mark.parametrize("name", ["config.json", "status.json", "metrics.csv"])
+def test_a_run_that_may_not_be_read_hides_no_other(name: str, walk: Path, tmp_path: Path) -> None:
+    for run in ("good", "secret"):
+        config = make_config(ENV, "c51", "smoke")
+        create_run(RunFolder(tmp_path / run), config, str(walk), RuntimeOptions())
+    (tmp_path / "secret" / "metrics.csv").write_text("update,score\r\n")
+    (tmp_path / "secret" / name).chmod(0)
+    done = run_limited("runs", "list", tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert "new 0/" in lines[0]
+    assert lines[1].endswith(f"{name} cannot be read: Permission denied")
 
 
 @pytest.mark.parametrize("command", [RATIO, VALUE])

@@ -41,7 +41,7 @@ from covshift.data.manifest import (
     read_manifest,
     remove_digests,
 )
-from covshift.data.policies import Policy, parse_policy
+from covshift.data.policies import Function, Policy, Table, parse_policy
 from covshift.data.recorder import Recorder
 from covshift.data.runner import Runner, Step, follow
 from covshift.data.workers import JobPool, Progress, ignore_progress
@@ -157,8 +157,11 @@ class Collector:
             InputError: the folder holds something else.
         """
         check_folder(self.out)
-        if self._needs_observations and not (self.out / MANIFEST).is_file():
-            _ = self._sample_frames  # So that a function that is no policy leaves no folder behind.
+        named = any(isinstance(policy, Function | Table) for policy in self.policies)
+        if named and not (self.out / MANIFEST).is_file():
+            _ = (
+                self._sample_frames
+            )  # So that what turns out to be no policy leaves no folder behind.
         self.out.mkdir(parents=True, exist_ok=True)
         with locked(self.out):
             self._prepare()

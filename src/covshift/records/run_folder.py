@@ -266,7 +266,11 @@ class RunFolder:
         if not (self.path / name).is_file():
             raise InputError(f"{self.path} is no run: it has no {name}")
         expected = dict(self._status().get("seals", {})).get(name.partition(".")[0])
-        if expected is not None and sha256(self.path / name) != expected:
+        try:
+            found = sha256(self.path / name)
+        except OSError as error:
+            raise InputError(f"{self.path / name} cannot be read: {error.strerror}") from error
+        if expected not in (None, found):
             raise InputError(
                 f"{self.path / name} is damaged: its hash differs from that in {STATUS}; restore it from a copy"
             )

@@ -26,6 +26,7 @@ from covshift.runs.data_sources import (
     DataSource,
     dataset_folder,
     dataset_request,
+    discard_source,
     identify_data,
     open_source,
 )
@@ -59,6 +60,7 @@ def start_or_resume(
         try:
             return _build(folder, config, data, runtime, say)
         except BaseException:
+            discard_source(data, folder.path)
             folder.discard()  # So that another start, perhaps with other settings, finds no run here.
             raise
     return resume_run(folder, runtime, say, policy_modules(config.data.behavior_policy))
