@@ -325,7 +325,7 @@ def test_a_comparison_is_written_as_csv(tmp_path: Path) -> None:
         ({"discount": 1.0}, "none of 3 trajectories terminated"),
         ({"discount": 1.5}, r"discount must lie in \[0, 1\], but it is 1.5"),
         ({"interval": 1.5}, r"interval must lie in \(0, 1\), but it is 1.5"),
-        ({"seed": -1}, "seed must not be negative, but it is -1"),
+        ({"seed": -1}, r"seed must lie in \[0, 9,223.*\), but it is -1"),
         ({"ridge": -1.0}, "ridge must not be negative, but it is -1.0"),
         ({"objective": "median"}, "objective must be discounted or average, but it is median"),
     ],

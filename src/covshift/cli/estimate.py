@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import warnings
 from collections.abc import Callable
@@ -18,6 +19,9 @@ from covshift.errors import InputError
 
 if TYPE_CHECKING:
     from covshift.estimation import Logs
+
+MOST_WAVES = 100_000
+"""The most random features; the sums of their products would take 80 GB."""
 
 
 @dataclass(frozen=True)
@@ -269,14 +273,16 @@ def _features(text: str, logs: Logs) -> Any:
 
     from covshift.data.policies import import_function
     from covshift.estimation import Affine, RandomFourier
+    from covshift.validation import check_count
 
     kind, separator, rest = text.partition(":")
     if text == "auto":
         return None
     if text == "affine":
         return Affine.fit(logs)
-    if kind == "fourier" and rest.isdigit() and int(rest) > 0:
-        return RandomFourier.fit(logs, int(rest), np.random.default_rng(0))
+    if kind == "fourier" and re.fullmatch("[0-9]{1,20}", rest):
+        count = check_count("the K of fourier:K", int(rest), MOST_WAVES)
+        return RandomFourier.fit(logs, count, np.random.default_rng(0))
     if separator and kind != "fourier" and rest:
         return import_function("features", text)
     raise InputError(f"'{text}' names no features; say auto | affine | fourier:K | module:function")

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias, cast, final
 import numpy as np
 from numpy.typing import NDArray
 
-from covshift.errors import InputError
+from covshift.errors import InputError, reason_of
 from covshift.estimation.labels import Labels
 from covshift.estimation.logs import Logs
 from covshift.validation import Dense, Vector, as_table
@@ -176,7 +176,7 @@ class FunctionFeatures:
 
     def __call__(self, states: NDArray[Any]) -> NDArray[Any]:
         """The function's rows."""
-        rows = np.asarray(self.function(states), dtype=np.float64)
+        rows = _computed(self.function, states)
         if rows.shape != (len(states), self.size):
             raise InputError(
                 f"the features have shape {rows.shape}, but ({len(states)}, {self.size}) is needed"
@@ -225,7 +225,7 @@ def as_features(features: FeaturesLike, logs: Logs) -> Features:
     if callable(features):
         if (labels := logs.state_labels) is not None:
             features = of_labels(features, labels)
-        row = np.asarray(features(logs.states(np.zeros(1, dtype=np.int64))))
+        row = _computed(features, logs.states(np.zeros(1, dtype=np.int64)))
         if row.ndim != 2:
             raise InputError(
                 f"the features of one state have shape {row.shape}, but (1, features) is needed"
@@ -260,6 +260,16 @@ def load_features(kind: str, arrays: dict[str, NDArray[Any]], given: FeaturesLik
     if kind not in _SAVED:
         raise InputError(f"features of the kind '{kind}' are not known")
     return _SAVED[kind](**{name: v if v.ndim else int(v) for name, v in arrays.items()})
+
+
+def _computed(function: Callable[[NDArray[Any]], Any], states: NDArray[Any]) -> Dense:
+    """What a user's function gives for a batch of states."""
+    try:
+        return np.asarray(function(states), dtype=np.float64)
+    except (Exception, SystemExit) as error:  # Whatever a function raises that gives no features.
+        raise InputError(
+            f"the features cannot be computed from a batch of states: {reason_of(error)}"
+        ) from error
 
 
 def _flat(states: NDArray[Any]) -> Dense:
