@@ -122,6 +122,28 @@ def test_arms_are_the_papers() -> None:
     ]
 
 
+def test_the_scale_atari_is_figure_2_in_the_papers_games() -> None:
+    (games,) = comparisons_at("atari")
+    configs = games.configs("atari", 3)
+    assert {config.env for config in configs.values()} == set(games.games["paper"])
+    assert {config.preset for config in configs.values()} == {
+        *("c51", "c51-corrected", "c51-matched")
+    }
+    assert len(configs) == 5 * 3 * 3
+    for config in configs.values():
+        assert config == make_config(
+            config.env, config.preset, "atari", seed=config.seed, data_seed=config.seed
+        )
+        assert config.environment.frame_size == 42
+        # Learning rate, batch, target period, atoms and discounts are those of the scale `paper`.
+        paper = make_config(config.env, config.preset, "paper", seed=config.seed)
+        assert (config.network, config.value, config.ratio) == (
+            *(paper.network, paper.value, paper.ratio),
+        )
+        shorter = {"num_updates": paper.optimization.num_updates}
+        assert config.replace_leaves(**shorter).optimization == paper.optimization
+
+
 def test_seeds_are_the_papers_and_those_that_were_fixed_before_the_runs() -> None:
     paper = {alias: comparison(alias).seeds["paper"] for alias in ALIASES}
     # Figure 5 shows one run; a verdict needs three.

@@ -55,7 +55,7 @@ EXPERIMENT = Comparison(
     differences=(
         "MinAtar has no Pong: the scale small has four games.",
         "The scale atari has the paper's games, in frames of 42 × 42 pixels for a network of two convolutions, with 300 000 "
-        " transitions instead of 10 million, 10 000 updates instead of 9.4 million, and episodes of at most 4500 agent "
+        "transitions instead of 10 million, 10 000 updates instead of 9.4 million, and episodes of at most 4500 agent "
         "steps (5 minutes) instead of 27 000; it tells what a correction does early in learning.",
     ),
 )
