@@ -91,6 +91,7 @@ def closed_rows(frame: pd.DataFrame) -> pd.DataFrame:
         lambda logs: frame_of(logs),
         lambda logs: PolarsLike(frame_of(logs)),
         lambda logs: closed_rows(frame_of(logs)),
+        lambda logs: closed_rows(frame_of(logs)).fillna({"action": -1}).astype({"action": int}),
         lambda logs: list(logs),
         lambda logs: iter(logs),
         lambda logs: {
@@ -103,7 +104,7 @@ def closed_rows(frame: pd.DataFrame) -> pd.DataFrame:
             "propensity": logs.mu,
         },
     ],
-    ids=["pandas", "polars", "rows", "trajectories", "iterator", "arrays"],
+    ids=["pandas", "polars", "rows", "rows of -1", "trajectories", "iterator", "arrays"],
 )
 def test_every_source_gives_the_same_logs(make: Callable[[Logs], Any]) -> None:
     logs = logged()
@@ -278,6 +279,13 @@ def test_bad_frames_are_refused_with_the_number_of_bad_rows(
         ({"terminated": [True, False, True], "trajectory": [0, 0, 0]}, "1 of 3 transitions end an episode, but"),
         ({"truncated": [False, False, True]}, "1 of 3 transitions are both terminated and truncated"),
         ({"num_actions": 1}, "1 of 3 actions lie outside 0 … 0"),
+        ({"num_actions": 10**9}, "num_actions is 1,000,000,000, but at most 10,000"),
+        ({"num_actions": "two"}, "num_actions must be a whole number, but it is 'two'"),
+        ({"states": [[0], [1, 2], [3]]}, "hashable|shape"),
+        ({"states": [1e300, 1.0, np.nan]}, "1 of 3 entries of states are not finite numbers"),
+        ({"actions": [[0, 1], [1, 0], [0, 0]]}, r"actions has shape \(3, 2\), but one axis is needed"),
+        ({"mu": [0.5, 0.5]}, r"mu has shape \(2,\)"),
+        ({"is_initial": ["a", "b", "c"]}, "3 of 3 entries of is_initial are neither"),
         ({"trajectory": [0]}, r"trajectory has shape \(1,\)"),
     ],
 )  # fmt: skip

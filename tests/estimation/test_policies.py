@@ -165,8 +165,8 @@ def test_models_of_stable_baselines3() -> None:
 
 def test_a_function_of_one_state_is_not_mistaken_for_one_of_a_batch() -> None:
     """With 2 entries and 2 actions, the first two states look like the probabilities of a function of one state."""
-    x = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]])
-    logs = from_arrays(x[:-1], [0, 1], [0.0] * 2, x[1:], [False] * 2, mu=[0.5] * 2)
+    x = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [0.3, 0.7]])
+    logs = from_arrays(x[:-1], [0, 1, 1], [0.0] * 3, x[1:], [False] * 3, mu=[0.5] * 3)
     found = as_policy(lambda s: [s[0], s[1]], 2, logs).probabilities(logs.states())
     np.testing.assert_allclose(found, x[:-1])
 

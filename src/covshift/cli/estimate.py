@@ -7,7 +7,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -61,10 +61,8 @@ class ColumnOptions:
     action_labels: str | None = None
     """All actions that are words, as in left,right,stay; by default those in the data."""
 
-    def read(self, data: str) -> Logs:
-        """The logs in a file, a dataset's folder, or a Minari dataset."""
-        from covshift.estimation import as_logs
-
+    def given(self) -> dict[str, Any]:
+        """The names that differ from the usual ones, as `as_logs` takes them."""
         given: dict[str, Any] = {
             name: value
             for name, value in vars(self).items()
@@ -75,7 +73,13 @@ class ColumnOptions:
                 given[name] = [part.strip() for part in given[name].split(",")]
         if given.get("terminated") == "never":
             given["terminated"] = False
-        return as_logs(data, **given)
+        return given
+
+    def read(self, data: str) -> Logs:
+        """The logs in a file, a dataset's folder, or a Minari dataset."""
+        from covshift.estimation import as_logs
+
+        return as_logs(data, **self.given())
 
 
 Columns = Annotated[ColumnOptions, tyro.conf.arg(name="")]
@@ -183,6 +187,12 @@ class Value:
     seed: int = 0
     """Seed of the bootstrap."""
 
+    engine: Literal["local", "ray"] = "local"
+    """Where sums over the data are computed: local, in this process; ray, as Ray tasks over the shards of a dataset or the files of a Parquet folder."""
+
+    ray_address: str | None = None
+    """Address of a Ray cluster that shares the data's folder; by default Ray starts on this machine."""
+
     columns: Columns = field(default_factory=ColumnOptions)
 
     def run(self, folder: Path | None) -> None:
@@ -190,10 +200,10 @@ class Value:
         from covshift.estimation import compare_estimators
         from covshift.estimation.estimators import estimators_of
 
-        logs = self.columns.read(self.data)
         names = self.estimators or estimators_of(self.objective)
         with (
             warnings.catch_warnings(record=True) as noted,
+            self._logs() as logs,
             _counter("estimators", len(names)) as advance,
         ):
             warnings.simplefilter("default")
@@ -231,6 +241,15 @@ class Value:
             (folder / "values.json").write_text(text + "\n", encoding="utf-8")
             found.plot().savefig(folder / "values.png", dpi=120)
 
+    def _logs(self) -> AbstractContextManager[Logs]:
+        from covshift.estimation.cluster import logs_on_ray
+
+        if self.engine == "ray":
+            return logs_on_ray(self.data, address=self.ray_address, **self.columns.given())
+        if self.ray_address is not None:
+            raise InputError(f"--ray-address {self.ray_address} needs --engine ray")
+        return nullcontext(self.columns.read(self.data))
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -242,8 +261,9 @@ class Estimate:
     ]
 
     def extras(self) -> tuple[str, ...]:
-        """PyTorch, for the one method that is a network."""
-        return ("torch",) if getattr(self.action, "method", None) == "neural" else ()
+        """PyTorch, for the one method that is a network, and Ray, if it is asked for."""
+        torch = ("torch",) if getattr(self.action, "method", None) == "neural" else ()
+        return (*torch, *(("ray",) if getattr(self.action, "engine", None) == "ray" else ()))
 
     def run(self) -> None:
         """Runs the subcommand; its folder gets all of its files or, if it fails or is interrupted, none."""

@@ -98,8 +98,8 @@ def _as_states(
     before, after = (settle(array) for array in (before, after))
     if len(after) != len(before) or (before.dtype != object and after.shape != before.shape):
         raise InputError(f"next_states has shape {after.shape}, but states has {before.shape}")
-    s_t = after.copy() if ended.any() else after
     if before.dtype != object and after.dtype != object:
+        s_t = after.astype(np.result_type(before, after))
         s_t[ended] = before[ended]  # There is no state after an end, whatever the column says.
         check_finite("states", before)
         check_finite("next_states", s_t)
@@ -154,6 +154,10 @@ def _count_actions(
         return int(action.max()) + 1
     if isinstance(num_actions, bool) or not isinstance(num_actions, int | np.integer):
         raise InputError(f"num_actions must be a whole number, but it is {num_actions!r}")
+    if num_actions > MOST_ACTIONS:
+        raise InputError(
+            f"num_actions is {num_actions:,}, but at most {MOST_ACTIONS:,} can be handled"
+        )
     return int(num_actions)
 
 

@@ -83,7 +83,7 @@ def with_behavior(
     if behavior is None:
         if logs.mu is None:
             raise InputError(
-                "the data hold no μ(a|s): add it as `mu`, give the policy that took the actions as "
+                "the data hold no μ(a|s): add it as the column `propensity`, give the policy that took the actions as "
                 "`behavior`, or say behavior='estimate'"
             )
         return logs, None

@@ -39,6 +39,8 @@ def has_columns(data: Any) -> bool:
     """Whether `as_columns` takes these data."""
     if isinstance(data, str | Path):
         return is_table_file(data)
+    if hasattr(data, "collect_schema"):
+        return True
     rows = isinstance(data, list | tuple) and len(data) > 0 and isinstance(data[0], Mapping)
     frame = hasattr(data, "columns") and hasattr(data, "__getitem__")
     return rows or frame or isinstance(data, Mapping) or hasattr(data, "__arrow_c_stream__")
@@ -55,6 +57,8 @@ def as_columns(data: Any) -> Columns:
     """The columns of a frame, an Arrow table, a mapping of arrays, a list of rows, or a file."""
     if isinstance(data, str | Path):
         return _of_file(Path(data))
+    if hasattr(data, "collect_schema") and hasattr(data, "collect"):
+        data = data.collect()  # A lazy frame of Polars.
     if isinstance(data, list | tuple):
         names = list(dict.fromkeys(str(name) for row in data for name in _row(row)))
         return Columns("the rows", names, lambda some, _: _of_rows(data, some))
@@ -113,8 +117,6 @@ def _arrow_array(column: Any) -> NDArray[Any]:
         column = column.combine_chunks()
     if isinstance(column, pa.ChunkedArray):  # Older versions give one with a single chunk, or none.
         column = column.chunk(0) if column.num_chunks else pa.array([], column.type)
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
     if pa.types.is_fixed_size_list(column.type) and not column.null_count:
         return np.asarray(column.flatten()).reshape(len(column), column.type.list_size)
     if pa.types.is_integer(column.type) and column.null_count:

@@ -113,7 +113,7 @@ class Experience:
         Equal transitions of a weighted table are one row with the sum of their weights and their mean reward. So another weighting
         costs one sparse product and not a pass over the data.
         """
-        if self.weights is None or not self.is_tabular:
+        if not self.is_tabular or (self.weights is None and self.logs.mapper is None):
             yield from self.samples()
             return
         found = self.shared("merged transitions", self._merge)
@@ -222,6 +222,9 @@ class Experience:
         )
 
     def _merge(self) -> MergedTransitions:
+        if (mapper := self.logs.mapper) is not None:
+            parts = mapper.map(self, Experience._merge, [()] * len(mapper.bounds))
+            return MergedTransitions.join(parts, self.features.size)
         plain = replace(self, weights=None)
         return MergedTransitions.of(plain.samples(), self.features.size, len(self.logs))
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple, TypeAlias, final, overload
+from typing import Any, NamedTuple, Protocol, TypeAlias, final, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -51,6 +51,19 @@ class Trajectory(NamedTuple):
         return f"Trajectory({len(rewards):,} transitions, {end}, sum of rewards {rewards.sum():g})"
 
 
+class Mapper(Protocol):
+    """Applies a function to parts of the data, each of which holds whole trajectories, and returns the results in order."""
+
+    @property
+    def bounds(self) -> list[tuple[int, int]]:
+        """The number of each part's first trajectory and of the one after its last."""
+
+    def map(
+        self, experience: Any, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]
+    ) -> list[Any]:
+        """`function(part, *arguments)` for each part of an `Experience`, itself an `Experience`."""
+
+
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class Logs:
@@ -77,6 +90,7 @@ class Logs:
         rows: the row numbers to look states up by; by default 0, 1, …
         state_labels: the labels that the states stand for, if they are numbers of labels.
         action_labels: the labels that the actions stand for, if they are numbers of labels.
+        mapper: computes sums over parts of the data elsewhere; None for this process. A selection of trajectories has none.
     """
 
     read_states: ReadStates
@@ -92,6 +106,7 @@ class Logs:
     rows: NDArray[np.int64] | None = None
     state_labels: Labels | None = None
     action_labels: Labels | None = None
+    mapper: Mapper | None = None
 
     def __post_init__(self) -> None:
         _check_columns(self)
@@ -241,7 +256,7 @@ class Logs:
         columns: dict[str, Any] = {name: getattr(self, name) for name in _COLUMNS} | changed
         for name in columns.keys() - changed.keys():
             columns[name] = None if columns[name] is None else columns[name][rows]
-        return replace(self, rows=self._sources(rows), **columns)
+        return replace(self, rows=self._sources(rows), mapper=None, **columns)
 
 
 def _check_columns(logs: Logs) -> None:
