@@ -49,6 +49,7 @@ def test_value_prints_and_writes_the_estimates(
     )  # fmt: skip
     printed = capsys.readouterr().out
     assert printed.startswith("E[Σ γᵗ r] of π from d₀, γ = 1\nmis ")
+    assert re.search(r"\nfqe .* ok\n +Believe it: the data hold what the policy does \(", printed)
     records = json.loads((tmp_path / "values.json").read_text())["estimates"]
     problem = random_walk()
     assert problem.mdp.d_0 is not None

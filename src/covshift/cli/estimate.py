@@ -150,8 +150,8 @@ class Value:
         print(found.estimates[0].estimand.describe())
         for estimate, *same in found.groups:
             interval = f"[{estimate.low:.4g}, {estimate.high:.4g}]"
-            names = ", ".join(one.estimator for one in (estimate, *same))
-            print(f"{names:14} {estimate.value:<11.4g} {interval:22} {estimate.flag}")
+            shown = ", ".join(one.estimator for one in (estimate, *same))
+            print(f"{shown:14} {estimate.value:<11.4g} {interval:22} {estimate.flag}")
             print(f"{'':14} {estimate.verdict}")
         for name, why in found.failures.items():
             print(f"{name:14} {why}")
