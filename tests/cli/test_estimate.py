@@ -94,7 +94,9 @@ def test_warnings_are_notes_on_the_standard_error(
     assert re.fullmatch(r"Note: an interval from \d trajectories is a rough one\.", notes[1])
     assert "estimators: 2 in" in captured.err
     assert "Warning" not in captured.err
-    assert len(captured.out.splitlines()) == 3
+    assert (
+        len(captured.out.splitlines()) == 5
+    )  # The question, then a number and a verdict for each.
 
 
 @pytest.mark.parametrize(
