@@ -1,5 +1,6 @@
 """Whether an estimate says by itself that it can be believed, and its interval."""
 
+import inspect
 from dataclasses import replace
 from typing import Any
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from covshift.cli.estimate import Ratio, Value
 from covshift.errors import InputError
 from covshift.estimation import (
     ESTIMATORS,
@@ -15,6 +17,8 @@ from covshift.estimation import (
     Trajectory,
     balanced_behavior,
     compare_estimators,
+    compare_policies,
+    estimate_ratio,
     evaluate_policy,
     from_trajectories,
     simulate_logs,
@@ -172,6 +176,12 @@ def test_the_imbalance_is_that_of_the_exact_chain() -> None:
     assert found.size == pytest.approx(max(sizes), abs=3 * found.standard_error)
     assert found.standard_error < 0.2 * max(sizes)
     assert found.sure < found.size - 2.0 * found.standard_error
+
+
+def test_every_way_to_ask_has_the_same_default_of_the_ratio_discount() -> None:
+    functions = (estimate_ratio, evaluate_policy, compare_estimators, compare_policies)
+    defaults = [inspect.signature(f).parameters["ratio_discount"].default for f in functions]
+    assert {*defaults, Ratio.ratio_discount, Value.ratio_discount} == {1.0}
 
 
 def test_a_good_estimate_says_that_it_can_be_believed(logs: Logs) -> None:

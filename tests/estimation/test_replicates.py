@@ -45,9 +45,6 @@ def test_weights_are_repetitions(logs: Logs, features: FeaturesLike, objective: 
         # In these two the replicates share the norm of the data, which repeated data do not.
         if features is not None and name in ("gradientdice", "gendice"):
             continue
-        # Repeated trajectories fall into other folds.
-        if name == "dr-cf":
-            continue
         estimate = ESTIMATORS[name].estimate
         for member, count in zip(members, counts, strict=True):
             twin = Experience.of(repeated(logs, count), PROBLEM.pi, features=features)

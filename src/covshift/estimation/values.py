@@ -134,7 +134,7 @@ def compare_estimators(
 ) -> Comparison:
     """Estimates the same value with many estimators; if they disagree, trust none of them alone.
 
-    `estimators` are names in `ESTIMATORS`, by default all that can answer for the objective. `truth` is the true
+    `estimators` are names in `ESTIMATORS`, by default all but `dr-cf` that can answer for the objective. `truth` is the true
     value, if it is known, for the picture. `progress` is called with 1 after each estimator. The other
     arguments are those of `evaluate_policy`.
 
