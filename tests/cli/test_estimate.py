@@ -50,6 +50,7 @@ def test_value_prints_and_writes_the_estimates(
     )  # fmt: skip
     printed = capsys.readouterr().out
     assert printed.startswith("E[Σ γᵗ r] of π from d₀, γ = 1\nmis ")
+    assert re.search(r"\nfqe .* ok\n +Believe it: the data hold what the policy does \(", printed)
     records = json.loads((tmp_path / "values.json").read_text())["estimates"]
     problem = random_walk()
     assert problem.mdp.d_0 is not None
@@ -94,7 +95,9 @@ def test_warnings_are_notes_on_the_standard_error(
     assert re.fullmatch(r"Note: an interval from \d trajectories is a rough one\.", notes[1])
     assert "estimators: 2 in" in captured.err
     assert "Warning" not in captured.err
-    assert len(captured.out.splitlines()) == 3
+    assert (
+        len(captured.out.splitlines()) == 5
+    )  # The question, then a number and a verdict for each.
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Whether an estimate says by itself that it can be believed, and its interval."""
 
+import inspect
 from dataclasses import replace
 from typing import Any
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from covshift.cli.estimate import Ratio, Value
 from covshift.errors import InputError
 from covshift.estimation import (
     ESTIMATORS,
@@ -15,6 +17,8 @@ from covshift.estimation import (
     Trajectory,
     balanced_behavior,
     compare_estimators,
+    compare_policies,
+    estimate_ratio,
     evaluate_policy,
     from_trajectories,
     simulate_logs,
@@ -32,7 +36,7 @@ from covshift.estimation.misspecification import find_imbalance
 from covshift.estimation.problem import LinearRatioFunction, RatioProblem
 from covshift.estimation.selection import SPLITS, select
 from covshift.estimation.totals import FOLDS
-from covshift.theory.examples import episodic, garnet
+from covshift.theory.examples import garnet
 from covshift.validation import Dense
 
 GARNET = garnet(np.random.default_rng(4), 6, 3, 2)
@@ -174,6 +178,12 @@ def test_the_imbalance_is_that_of_the_exact_chain() -> None:
     assert found.sure < found.size - 2.0 * found.standard_error
 
 
+def test_every_way_to_ask_has_the_same_default_of_the_ratio_discount() -> None:
+    functions = (estimate_ratio, evaluate_policy, compare_estimators, compare_policies)
+    defaults = [inspect.signature(f).parameters["ratio_discount"].default for f in functions]
+    assert {*defaults, Ratio.ratio_discount, Value.ratio_discount} == {1.0}
+
+
 def test_a_good_estimate_says_that_it_can_be_believed(logs: Logs) -> None:
     found = evaluate_policy(logs, NEAR, discount=0.9, replicates=50)
     assert found.flag == "ok"
@@ -241,19 +251,22 @@ def test_auto_compares_halves_with_the_other_halves(logs: Logs) -> None:
 
 
 def test_auto_leaves_features_that_cannot_hold_the_value() -> None:
-    """In episodes of about two steps products of ρ are good, and one constant feature is not."""
-    problem = episodic(np.random.default_rng(3), 5, 2, single_start=False)
-    data = simulate_logs(problem.mdp, problem.mu, 40, 60, np.random.default_rng(0))
-    data = data[data.terminated[data.starts + data.lengths - 1]]
-    poor = np.ones((5, 1))
+    """Action 1 leads to a reward a step later: one constant feature cannot tell, and products of ρ can."""
+    first = np.random.default_rng(0).integers(0, 2, 300)
+    data = from_trajectories(
+        (Trajectory([0, 1 + a], [a, 0], [0.0, float(a)], True, [0.5, 0.5]) for a in first),
+        num_actions=2,
+    )
+    policy = np.array([[0.1, 0.9], [0.5, 0.5], [0.5, 0.5]])
     found = evaluate_policy(
-        data, problem.pi, estimator="auto", features=poor, discount=0.9, replicates=20
+        data, policy, estimator="auto", features=np.ones((3, 1)), discount=1.0, replicates=20
     )
     assert found.selection is not None
     assert found.selection.trials[0].estimator == "dr"
     assert found.estimator == found.selection.chosen.estimator == "wpdis"
+    assert found.value == pytest.approx(0.9, abs=0.03)
     with pytest.raises(InputError, match="3 trajectories cannot be split"):
-        evaluate_policy(data[:3], problem.pi, estimator="auto", discount=0.9)
+        evaluate_policy(data[:3], policy, estimator="auto", discount=1.0)
 
 
 def test_the_balanced_denominator_is_the_share_of_actions_in_the_data() -> None:

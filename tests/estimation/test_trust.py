@@ -165,6 +165,21 @@ def test_few_transitions_do_not_make_a_state_absorbing() -> None:
     assert inside < values[2] < 0.5  # `dr` corrects a part of what γ̂ < 1 takes away.
 
 
+def test_a_small_class_beside_a_large_one_is_answered_with_a_warning() -> None:
+    """600 steps within two states and 5 in a third that no transition links to them: at γ̂ = 1 no ratio is unique."""
+    rng = np.random.default_rng(0)
+    states = np.concatenate([rng.integers(0, 2, 600), np.full(5, 2)])
+    after = np.concatenate([rng.integers(0, 2, 600), np.full(5, 2)])
+    count = len(states)
+    logs = from_arrays(
+        states, np.zeros(count, int), np.zeros(count), after, np.zeros(count, bool),
+        mu=np.ones(count), trajectory=np.arange(count), num_actions=1,
+    )  # fmt: skip
+    with pytest.warns(UserWarning, match="into 1 of 3 states and never out, but only 5 of 605"):
+        found = estimate_ratio(logs, np.ones((3, 1)))
+    assert found.ratio(np.array([2]))[0] == pytest.approx(1.0)  # π does what μ does.
+
+
 def test_a_large_absorbing_class_is_believed() -> None:
     states = np.append(np.arange(20), np.full(500, 20))
     count = len(states) - 1

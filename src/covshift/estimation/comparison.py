@@ -98,8 +98,8 @@ class ValueEstimate:
             )
         replicates = self.replicates - other.replicates
         low, high = bootstrap_interval(replicates, self.level, self.pairing[0])
-        flags = {"new": self.flag, "old": other.flag}
-        doubts = {policy: flag for policy, flag in flags.items() if flag != "ok"}
+        flags: dict[str, Flag] = {"new": self.flag, "old": other.flag}
+        doubts: dict[str, Flag] = {policy: flag for policy, flag in flags.items() if flag != "ok"}
         return Difference(self, other, self.value - other.value, low, high, replicates, doubts)
 
     def to_frame(self) -> Any:

@@ -89,11 +89,11 @@ def effective_trajectories(experience: Experience, estimand: Estimand) -> Vector
     weight = experience.trajectory_weights * from_starts(experience.logs)
     _, mass, closed = _sums(experience, estimand).by_time
 
-    def over_time(power: float) -> Vector:
+    def over_time(power: int) -> Vector:
         ended = np.cumsum(weight**power @ closed.power(power))
         return np.asarray(weight**power @ mass.power(power) + np.append(0.0, ended[:-1]))
 
-    total, squares = over_time(1.0), over_time(2.0)
+    total, squares = over_time(1), over_time(2)
     return np.divide(total**2, squares, where=squares > 0, out=np.zeros_like(total))
 
 

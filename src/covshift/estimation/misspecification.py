@@ -191,7 +191,8 @@ def _rows(problem: RatioProblem) -> Iterator[tuple[NDArray[np.int64], Sample]]:
     first = 0
     for sample in problem.experience.samples():
         for low in range(0, len(sample.r_t), _ROWS):
-            part = Sample(*(column[low : low + _ROWS] for column in sample))
+            columns: list[Any] = [column[low : low + _ROWS] for column in sample]
+            part = Sample(*columns)
             yield np.arange(first, first + len(part.r_t)), part
             first += len(part.r_t)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NotRequired, final
@@ -351,7 +352,10 @@ def _hold_out(
     try:
         rest = replace(problem, experience=problem.experience.select(~tested))
         test = replace(problem, experience=problem.experience.select(tested))
-        function = fit_ratio(rest, method, **options)
+        with warnings.catch_warnings():
+            # What there is to warn of was said for the fit to the whole data.
+            warnings.simplefilter("ignore", UserWarning)
+            function = fit_ratio(rest, method, **options)
         residual = projected_residual(test, function)
         return residual, find_violation(rest, test, function), find_imbalance(test, function)
     except InputError:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import final
+from typing import NamedTuple, final
 
 import numpy as np
 
@@ -13,9 +14,15 @@ from covshift.estimation.behavior import BehaviorLike
 from covshift.estimation.estimand import Estimand
 from covshift.estimation.estimators import ESTIMATORS, find_estimator
 from covshift.estimation.experience import Experience
-from covshift.estimation.features import Affine, FeaturesLike, RandomFourier, default_waves
+from covshift.estimation.features import (
+    Affine,
+    Features,
+    FeaturesLike,
+    RandomFourier,
+    default_waves,
+)
 from covshift.estimation.importance import NEGLIGIBLE, lost_to_cuts
-from covshift.estimation.inputs import Data, as_logs
+from covshift.estimation.inputs import Data
 from covshift.estimation.policies import PolicyLike
 from covshift.estimation.value_diagnostics import diagnose_value
 from covshift.validation import Vector
@@ -99,53 +106,85 @@ def select(
     Returns:
         The data with the chosen features, the estimand with the chosen γ̂, and what was compared.
 
-    Reference: Cief, Kveton & Kompan, Cross-Validated Off-Policy Evaluation (2025), for bandits.
+    Reference: Cief, Kveton & Kompan, Cross-Validated Off-Policy Evaluation (2025), for bandits; Nadeau & Bengio, Inference for
+    the Generalization Error (2003), for the standard error, in which halves count as much as one fresh draw.
     """
-    logs = as_logs(data)
-    if len(logs) < 4:
-        raise InputError(f"{len(logs)} trajectories cannot be split for estimator='auto'; say dr")
-    kinds = {"given": features} if features is not None else {"default": None}
-    experiences = {
-        kind: Experience.of(logs, policy, features=given, behavior=behavior)
-        for kind, given in kinds.items()
-    }
-    first = next(iter(experiences.values()))
-    if features is None and not first.is_tabular:
-        count, bandwidth = _wide(default_waves(first.logs))
-        others = {
-            "wide waves": RandomFourier.fit(logs, count, np.random.default_rng(0), bandwidth),
-            "affine": Affine.fit(logs),
-        }
-        experiences |= {kind: first.with_features(made) for kind, made in others.items()}
-    validator = _validator(first, estimand)
+    found = candidates(data, policy, estimand, features=features, behavior=behavior)
+    first = found[0].experience
+    count = len(first.logs)
+    if count < 4:
+        raise InputError(f"{count} trajectories cannot be split for estimator='auto'; say dr")
     rng = np.random.default_rng(seed)
-    order = np.array([rng.permutation(len(logs)) for _ in range(SPLITS)])
-    half = (order < len(logs) // 2).astype(np.float64)
+    order = np.array([rng.permutation(count) for _ in range(SPLITS)])
+    half = (order < count // 2).astype(np.float64)
+    validator = _validator(first, estimand)
     truths = _answers(first.batch(list(1.0 - half)), estimand, validator)
-    found: list[tuple[Experience, Estimand, tuple[str, str, float], Vector]] = []
-    for kind, experience in experiences.items():
-        members = experience.batch(list(half))
-        for name, asked in _candidates(estimand):
-            if name == "wpdis" and experience is not first:
-                continue  # It uses no features.
-            errors = (_answers(members, asked, name) - truths) ** 2
-            if np.isfinite(errors).all():
-                found.append((experience, asked, (name, kind, asked.ratio_discount), errors))
-    if not found:
+    # All candidates with the same features share the fits to each half.
+    members = {id(c.experience): c.experience.batch(list(half)) for c in found}
+    losses = [
+        (_answers(members[id(c.experience)], c.estimand, c.estimator) - truths) ** 2 for c in found
+    ]
+    kept = [k for k, loss in enumerate(losses) if np.isfinite(loss).all()]
+    if not kept:
         raise InputError("no candidate of estimator='auto' has an answer in every half of the data")
-    base = found[0][3]
+    base = losses[kept[0]]
     trials = [
-        Trial(*what, float(e.mean()), float((e - base).mean()), _standard_error(e - base))
-        for *_, what, e in found
+        Trial(
+            found[k].estimator,
+            found[k].features,
+            found[k].estimand.ratio_discount,
+            float(losses[k].mean()),
+            float((losses[k] - base).mean()),
+            # Splits share trajectories, so the error of their mean is larger than 1/√10 of their deviation.
+            float((losses[k] - base).std(ddof=1) * np.sqrt(1.0 / SPLITS + 1.0)),
+        )
+        for k in kept
     ]
     best = int(np.argmin([trial.loss for trial in trials]))
     if trials[best].excess + trials[best].excess_error >= 0.0:
         best = 0
-    return found[best][0], found[best][1], Selection(trials, trials[best], validator)
+    chosen = found[kept[best]]
+    return chosen.experience, chosen.estimand, Selection(trials, trials[best], validator)
 
 
-def _candidates(estimand: Estimand) -> Iterator[tuple[str, Estimand]]:
-    """Estimators with their settings, the default first."""
+class Candidate(NamedTuple):
+    """An estimator with its settings, on data with some features."""
+
+    estimator: str
+    features: str
+    experience: Experience
+    estimand: Estimand
+
+
+def candidates(
+    data: Data,
+    policy: PolicyLike,
+    estimand: Estimand,
+    *,
+    features: FeaturesLike = None,
+    behavior: BehaviorLike = None,
+) -> list[Candidate]:
+    """What `select` compares, the default first."""
+    kind = "default" if features is None else "given"
+    first = Experience.of(data, policy, features=features, behavior=behavior)
+    experiences = {kind: first}
+    if features is None and not first.is_tabular:
+        count, bandwidth = _wide(default_waves(first.logs))
+        others: dict[str, Features] = {
+            "wide waves": RandomFourier.fit(first.logs, count, np.random.default_rng(0), bandwidth),
+            "affine": Affine.fit(first.logs),
+        }
+        experiences |= {name: first.with_features(made) for name, made in others.items()}
+    return [
+        Candidate(estimator, name, experience, asked)
+        for name, experience in experiences.items()
+        for estimator, asked in _settings(estimand)
+        if experience is first or estimator != "wpdis"  # It uses no features.
+    ]
+
+
+def _settings(estimand: Estimand) -> Iterator[tuple[str, Estimand]]:
+    """Estimators with their γ̂, the default first."""
     for name in ESTIMATORS_TRIED:
         if estimand.objective not in ESTIMATORS[name].objectives:
             continue
@@ -165,16 +204,15 @@ def _answers(members: list[Experience], estimand: Estimand, name: str) -> Vector
     """The estimates for each weighting of the trajectories; NaN where there is none."""
     estimate = find_estimator(name, estimand).estimate
     made = []
-    for member in members:
-        try:
-            made.append(float(estimate(member, estimand)))
-        except InputError:
-            made.append(np.nan)
+    with warnings.catch_warnings():
+        # The chosen candidate gives its warnings for the whole data.
+        warnings.simplefilter("ignore", UserWarning)
+        for member in members:
+            try:
+                made.append(float(estimate(member, estimand)))
+            except InputError:
+                made.append(np.nan)
     return np.array(made)
-
-
-def _standard_error(values: Vector) -> float:
-    return float(values.std(ddof=1) / np.sqrt(len(values)))
 
 
 def _wide(waves: RandomFourier) -> tuple[int, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -132,8 +132,11 @@ def _samples(batch: list[Experience], mask: Dense) -> Iterator[tuple[int, Sample
             yield from ((index, sample) for sample in member.merged())
         return
     for sample in batch[0].samples():
-        kept = np.flatnonzero(mask[sample.trajectory])
-        some = sample if mask.all() else Sample(*(column[kept] for column in sample))
+        columns: list[Any] = [*sample]
+        if not mask.all():
+            kept = np.flatnonzero(mask[sample.trajectory])
+            columns = [column[kept] for column in sample]
+        some = Sample(*columns)
         yield from ((index, member.weigh(some)) for index, member in enumerate(members))
 
 

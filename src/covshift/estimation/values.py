@@ -134,7 +134,7 @@ def compare_estimators(
 ) -> Comparison:
     """Estimates the same value with many estimators; if they disagree, trust none of them alone.
 
-    `estimators` are names in `ESTIMATORS`, by default all that can answer for the objective. `truth` is the true
+    `estimators` are names in `ESTIMATORS`, by default all but `dr-cf` that can answer for the objective. `truth` is the true
     value, if it is known, for the picture. `progress` is called with 1 after each estimator. The other
     arguments are those of `evaluate_policy`.
 
@@ -242,15 +242,18 @@ def _evaluate_all(
         opinions = [two_opinions(experience, estimand)] if compares else []
         weights = bootstrap_weights(len(experience.logs), replicates, np.random.default_rng(seed))
         size = _batch_size(experience)
-        while batch := list(islice(weights, size)):
-            members = experience.batch(batch)
-            for name in answering:
-                started = time.perf_counter()
-                for member in members:
-                    value = _attempt(name, member, estimand)
-                    draws[name].append(np.nan if isinstance(value, InputError) else value)
-                seconds[name] += time.perf_counter() - started
-            opinions += [two_opinions(member, estimand) for member in members if compares]
+        with warnings.catch_warnings():
+            # What there is to warn of was said for the whole data.
+            warnings.simplefilter("ignore", UserWarning)
+            while batch := list(islice(weights, size)):
+                members = experience.batch(batch)
+                for name in answering:
+                    started = time.perf_counter()
+                    for member in members:
+                        value = _attempt(name, member, estimand)
+                        draws[name].append(np.nan if isinstance(value, InputError) else value)
+                    seconds[name] += time.perf_counter() - started
+                opinions += [two_opinions(member, estimand) for member in members if compares]
     found: dict[str, ValueEstimate | InputError] = {}
     for name, value in values.items():
         found[name] = value if isinstance(value, InputError) else _finish(
