@@ -210,10 +210,13 @@ def main() -> None:
             kill_all(every, times, place, given.kills, given.minutes, rng, counts)
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
-        print("\n| command | kills | lost | differing | undetected | processes left |")
-        print("|---|---|---|---|---|---|")
+        columns = ("kills", "writing", "lost", "differing", "undetected", "left")
+        print(
+            "\n| command | kills | after it had begun to write | lost | differing | undetected | processes left |"
+        )
+        print("|---|---|---|---|---|---|---|")
         for task, count in counts.items():
-            numbers = (count[key] for key in ("kills", "lost", "differing", "undetected", "left"))
+            numbers = (count[key] for key in columns)
             print(f"| {task} | {' | '.join(map(str, numbers))} |")
         kills = max(sum(count["kills"] for count in counts.values()), 1)
         print(
@@ -305,6 +308,7 @@ def kill_once(
             process.kill()
             process.wait()
     count["kills"] += 1
+    count["writing"] += state_of(out) != before
     deadline = time.monotonic() + PATIENCE
     while any(map(is_running, started)) and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -83,6 +83,11 @@ def train(steps: int, *, by_ratio: bool = True, seed: int = 0) -> list[float]:
     if by_ratio:
         mean, share = replay.mean_ratio, replay.effective_share
         print(f"the mean ratio E_μ[c] is {mean:.2f}, the effective share ESS/N {share:.2f}")
+        if check := replay.check(policy):  # covshift: can the ratio be believed?
+            print(
+                f"by the replay's own episodes E_μ[c] is {check.mean_ratio:.2f}, and the calibration error is "
+                f"{check.error:.2f}, of which chance makes about {check.trajectories**-0.5:.2f}"
+            )
     return returns
 
 

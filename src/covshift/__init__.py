@@ -6,6 +6,8 @@ In an agent of your own:
     RatioReplay (a replay that learns the ratio and draws by it), RatioLearner with RatioOptions, PrioritizedSampler
 In Stable-Baselines3's DQN:
     covshift.integrations.stable_baselines3: RatioReplayBuffer, PrioritizedReplayBuffer
+With d3rlpy:
+    covshift.integrations.d3rlpy: export_d3rlpy, import_d3rlpy
 Runs of `covshift train`:
     load_run
 Packages:

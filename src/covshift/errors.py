@@ -6,3 +6,9 @@ class InputError(ValueError):
 
     The command line prints the message alone, without a traceback, and exits with status 2.
     """
+
+
+def reason_of(error: BaseException) -> str:
+    """What another library's error says, or a user's function's, on one line: its type and its first line."""
+    lines = str(error).splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0]}"

@@ -46,8 +46,10 @@ def whole_file(path: Path, *, durable: bool = False) -> Iterator[Path]:
         if durable:
             sync(partial)
         partial.replace(path)
-    except BaseException:
+    except BaseException as error:
         partial.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno and not error.filename:
+            error.filename = str(path)  # A full disk is reported without the file.
         raise
 
 
@@ -66,8 +68,7 @@ def whole_folder(path: Path, *, existing: bool = False) -> Iterator[Path]:
         InputError: the folder holds something, it is a file, or another process is writing it.
         KeyboardInterrupt: with a message that nothing was written, if it came before the block had ended.
     """
-    if path.exists() and not path.is_dir():
-        raise InputError(f"{path} is a file; name a folder")
+    check_folder(path)
     # A folder of the user's may lie in one that the user cannot write to.
     home = path if existing and path.is_dir() else path.parent
     missing = [folder for folder in (home, *home.parents) if not folder.exists()]
@@ -97,6 +98,13 @@ def whole_folder(path: Path, *, existing: bool = False) -> Iterator[Path]:
         for folder in missing:
             with contextlib.suppress(OSError):  # It is in use if the block succeeded.
                 folder.rmdir()
+
+
+def check_folder(path: Path) -> None:
+    """Refuses a path that is a file, or lies below one, where a folder is to be."""
+    for part in (path, *path.parents):
+        if part.exists() and not part.is_dir():
+            raise InputError(f"{part} is a file; name a folder")
 
 
 def _move(partial: Path, path: Path) -> None:

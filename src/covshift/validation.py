@@ -76,17 +76,24 @@ def as_weights(name: str, value: ArrayLike, size: int) -> Vector:
     return weights
 
 
-def check_count(name: str, value: int) -> int:
-    """A whole number of at least 1."""
+def check_count(name: str, value: int, most: int = 10**10) -> int:
+    """A whole number of at least 1; beyond ten billion a typing error is likelier than a wish."""
     if value < 1:
         raise InputError(f"{name} must be at least 1, but it is {value}")
+    if value > most:
+        raise InputError(f"{name} must be at most {most:,}, but it is {value}")
     return int(value)
 
 
+def check_workers(workers: int) -> int:
+    """A number of processes that a machine can run."""
+    return check_count("workers", workers, 1024)
+
+
 def check_seed(seed: int) -> int:
-    """A whole number that is not negative."""
-    if seed < 0:
-        raise InputError(f"seed must not be negative, but it is {seed}")
+    """A whole number that is not negative and fits into 63 bits, so that every file can hold it."""
+    if not 0 <= seed < 2**63:
+        raise InputError(f"seed must lie in [0, {2**63:,}), but it is {seed}")
     return seed
 
 

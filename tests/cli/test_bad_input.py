@@ -54,7 +54,13 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: Any) -> str:
         (["--frame-stack", "9999999"], "frame_stack must lie in"),
         (["--episode-cap", "9999999999"], "episode_cap must lie in"),
         (["--envs", "2000000000"], "envs must lie in"),
+        (["--seed", "9" * 26], "seed must lie in"),
+        (["--workers", "0"], "workers must be at least 1"),
+        (["--workers", "99999999999"], "workers must be at most 1,024"),
         (["--policy", "os:getcwd"], "os:getcwd is no policy"),
+        (["--policy", "builtins:exit"], "builtins:exit is no policy"),
+        (["--policy", "operator:not_"], "operator:not_ is no policy"),
+        (["--policy", f"file:{Path(__file__).parent}"], "cannot be read: it is not an ordinary"),
         (["--policy", ".:x"], "cannot be imported"),
         (["--policy", "..rel:x"], "cannot be imported"),
     ],
@@ -63,7 +69,10 @@ def test_collect(
     options: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     given = ["--transitions", "10"] if "--transitions" not in options else []
-    assert message in refused(capsys, "collect", ENV, *given, *options, "--out", tmp_path / "out")
+    text = refused(capsys, "collect", ENV, *given, *options, "--out", tmp_path / "out")
+    assert message in text
+    assert text.count("cannot be read") <= 1
+    assert not (tmp_path / "out").exists()
 
 
 ROWS = 4
@@ -140,11 +149,26 @@ def test_a_contact_sheet_of_an_unknown_kind(
     assert "must be a picture such as x.png" in text
 
 
+def test_a_contact_sheet_of_a_dataset_without_frames(
+    walk: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    text = refused(capsys, "data", "info", walk, "--sheet", tmp_path / "x.png")
+    assert "holds no frames to draw" in text
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (["--threads", "99999999999"], "threads must lie in [0, 1,024]"),
         (["--device", "meta"], "the device 'meta' cannot be used"),
+        (["--value-bound", "1e308"], "value_bound must lie in"),
+        (["--value-bound", "1e-300"], "value_bound must lie in"),
+        (["--learning-rate", "inf"], "learning_rate must be positive and finite"),
+        (["--adam-epsilon", "inf"], "adam_epsilon must be positive and finite"),
+        (["--priority-floor", "inf"], "priority_floor must not be negative or infinite"),
+        (["--value-steps", "9999999999"], "value_steps must lie in [1, 1,000]"),
+        (["--ratio-steps", "9999999999"], "ratio_steps must lie in [1, 1,000]"),
+        (["--data-seed", "9" * 26], "data_seed must lie in"),
     ],
 )
 def test_train(
@@ -170,8 +194,81 @@ def test_a_ratio_that_is_constant_but_for_rounding_can_be_drawn() -> None:
     estimate.plot()
 
 
+@pytest.mark.parametrize(
+    ("features", "message"),
+    [
+        ("fourier:0", "the K of fourier:K must be at least 1"),
+        ("fourier:" + "9" * 20, "the K of fourier:K must be at most 100,000"),
+        ("fourier:" + "9" * 5000, "names no features"),
+        ("fourier:²", "'fourier:²' names no features"),
+        ("os:getcwd", "the features cannot be computed from a batch of states: TypeError"),
+        ("builtins:exit", "the features cannot be computed from a batch of states: SystemExit"),
+        ("builtins:str", "the features cannot be computed from a batch of states: ValueError"),
+    ],
+)
+def test_features(
+    features: str, message: str, walk: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    given = ["estimate", "ratio", walk, "--policy", "uniform", "--features", features]
+    assert message in refused(capsys, *given, "--out", tmp_path / "out")
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (["evaluate", "nowhere", "--episodes", "9" * 20], "episodes must be at most"),
+        (["watch", "nowhere", "--out", "x.gif", "--steps", "9" * 20], "steps must be at most"),
+        (["theory", "--out", "out", "--problems", "9" * 20], "problems must be at most"),
+        (["theory", "--out", "out", "--seed", "9" * 20], "seed must lie in"),
+        (["demo", "--out", "out", "--transitions", "9" * 20], "transitions must lie in"),
+        (["demo", "--out", "out", "--updates", "9" * 20], "num_updates must lie in"),
+        (["demo", "--out", "out", "--seeds", "9" * 20], "seeds must be at most"),
+        (["demo", "--out", "out", "--workers", "9" * 20], "workers must be at most 1,024"),
+    ],
+)
+def test_numbers_beyond_any_use(
+    command: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert message in refused(capsys, *command)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["collect", ENV, "--transitions", "10"],
+        ["train", ENV, "--data", "{walk}", "--scale", "smoke"],
+        ["estimate", "ratio", "{walk}", "--policy", "uniform"],
+        ["data", "import", "a.npz"],
+        ["theory"],
+        ["demo"],
+        ["reproduce", "figure-1-left", "--scale", "smoke"],
+    ],
+)
+@pytest.mark.parametrize("out", ["file", "file/out"])
+def test_a_file_in_the_place_of_a_folder(
+    command: list[str],
+    out: str,
+    walk: Path,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.savez("a.npz", **ARRAYS)
+    Path("file").write_text("mine")
+    assert "file is a file; name a folder" in refused(capsys, *filled(command, walk, Path(out)))
+    assert Path("file").read_text() == "mine"
+
+
+@pytest.mark.parametrize("data", ["{walk}", "online"])
 def test_a_start_that_fails_leaves_no_run(
-    walk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    data: str, walk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any) -> Any:
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
@@ -179,8 +276,8 @@ def test_a_start_that_fails_leaves_no_run(
     monkeypatch.setattr("covshift.runs.launch.make_agent_network", fail)
     folder, config = RunFolder(tmp_path / "run"), make_config(ENV, "c51", "smoke")
     with pytest.raises(RuntimeError):
-        start_or_resume(folder, config, str(walk), RuntimeOptions(), lambda _: None)
-    assert not folder.path.exists()
+        start_or_resume(folder, config, data.format(walk=walk), RuntimeOptions(), lambda _: None)
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_run_folder_imports_no_code(
@@ -353,6 +450,21 @@ def test_a_read_only_folder(command: list[str], walk: Path, tmp_path: Path) -> N
     assert "Traceback" not in done.stderr
     assert done.stderr.splitlines()[-1].startswith(f"covshift: {place}")
     assert done.stderr.endswith("Permission denied\n")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="drops Linux's capabilities")
+@pytest.mark.parametrize("name", ["config.json", "status.json", "metrics.csv"])
+def test_a_run_that_may_not_be_read_hides_no_other(name: str, walk: Path, tmp_path: Path) -> None:
+    for run in ("good", "secret"):
+        config = make_config(ENV, "c51", "smoke")
+        create_run(RunFolder(tmp_path / run), config, str(walk), RuntimeOptions())
+    (tmp_path / "secret" / "metrics.csv").write_text("update,score\r\n")
+    (tmp_path / "secret" / name).chmod(0)
+    done = run_limited("runs", "list", tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert "new 0/" in lines[0]
+    assert lines[1].endswith(f"{name} cannot be read: Permission denied")
 
 
 @pytest.mark.parametrize("command", [RATIO, VALUE])

@@ -5,11 +5,12 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from covshift.cli.main import main
 from covshift.data.collection import Request, collect
-from covshift.estimation import RatioEstimate
+from covshift.estimation import RatioEstimate, as_logs, estimate_ratio
 from covshift.theory.examples import random_walk
 
 
@@ -50,8 +51,9 @@ def test_value_prints_and_writes_the_estimates(
     printed = capsys.readouterr().out
     lines = printed.splitlines()
     assert lines[0] == "E[Σ γᵗ r] of π from d₀, γ = 1"
-    assert lines[1].split(maxsplit=2) == ["estimator", "value", "95 % interval"]
-    assert [line.split()[0] for line in lines[2:5]] == ["mis", "fqe", "behavior"]
+    assert lines[1].split() == ["estimator", "value", "95", "%", "interval", "flag"]
+    assert lines[2].startswith("mis ")
+    assert re.search(r"\nfqe .* ok\n +Believe it: the data hold what the policy does \(", printed)
     records = json.loads((tmp_path / "values.json").read_text())["estimates"]
     problem = random_walk()
     assert problem.mdp.d_0 is not None
@@ -96,7 +98,8 @@ def test_warnings_are_notes_on_the_standard_error(
     assert re.fullmatch(r"Note: an interval from \d trajectories is a rough one\.", notes[1])
     assert "estimators: 2 in" in captured.err
     assert "Warning" not in captured.err
-    assert len(captured.out.splitlines()) == 4  # What is asked, the heading, two estimators.
+    # The question, the heading, then a number and a verdict for each.
+    assert len(captured.out.splitlines()) == 6
 
 
 @pytest.mark.parametrize(
@@ -137,3 +140,58 @@ def test_help_imports_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "--ratio-discount" in done.stdout
+
+
+def test_a_csv_file_with_columns_of_any_name(
+    walk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The walk's rows with words for states and actions give the numbers of the dataset itself."""
+    logs = as_logs(walk / "data")
+    place = np.array(["s0", "s1", "s2", "s3", "s4", "s5"])
+    table = pd.DataFrame(
+        {
+            "user": [f"u{k}" for k in logs.trajectory],
+            "place": place[logs.states().argmax(axis=1)],
+            "then": place[logs.next_states().argmax(axis=1)],
+            "move": np.array(["left", "right"])[logs.action],
+            "p": logs.mu,
+            "gain": logs.reward,
+            "done": logs.terminated,
+        }
+    )
+    table.to_csv(tmp_path / "logs.csv", index=False)
+    pi = pd.DataFrame(random_walk().pi, columns=["left", "right"]).assign(place=place)
+    pi.to_csv(tmp_path / "pi.csv", index=False)
+    names = [
+        *("--state", "place", "--next-state", "then", "--action", "move", "--propensity", "p"),
+        *("--reward", "gain", "--trajectory", "user", "--terminated", "done"),
+    ]
+    from_file = [str(tmp_path / "logs.csv"), "--policy", f"file:{tmp_path / 'pi.csv'}", *names]
+    main(["estimate", "ratio", *from_file, "--out", str(tmp_path / "ratio")])
+    found = RatioEstimate.load(tmp_path / "ratio")
+    plain = estimate_ratio(logs, random_walk().pi)
+    # The states of the dataset are one-hot vectors.
+    np.testing.assert_allclose(found.ratio(place), plain.ratio(np.eye(6, dtype=int)), rtol=1e-9)
+    capsys.readouterr()
+    ask = ["--discount", "1.0", "--replicates", "20", "--estimators", "mis", "fqe", "behavior"]
+    main(["estimate", "value", *from_file, *ask])
+    printed = capsys.readouterr().out
+    main(["estimate", "value", str(walk / "data"), "--policy", f"file:{walk / 'pi.npy'}", *ask])
+    assert capsys.readouterr().out == printed
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "logs.csv lacks state, action, reward, terminated"),
+        (["--state", "x,y"], "lacks x, y, action, reward, terminated; it has a, b. Say which column holds the state"),
+        (["--state", "a", "--action", "b", "--reward", "b"], "say terminated=False (--terminated never)"),
+    ],
+)  # fmt: skip
+def test_missing_columns_are_named_with_the_option(
+    options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "logs.csv").write_text("a,b\n0,0\n1,0\n")
+    with pytest.raises(SystemExit):
+        main(["estimate", "value", str(tmp_path / "logs.csv"), "--policy", "uniform", *options])
+    assert message in capsys.readouterr().err

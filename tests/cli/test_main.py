@@ -69,7 +69,7 @@ def test_help_imports_nothing_heavy() -> None:
     ("arguments", "message"),
     [
         (["--problems", "0"], "problems must be at least 1, but it is 0"),
-        (["--seed", "-1"], "seed must not be negative, but it is -1"),
+        (["--seed", "-1"], "seed must lie in [0, 9,223,372,036,854,775,808), but it is -1"),
         (["--out", __file__], "is a file; name a folder"),
         (["--out", "/proc/nowhere/x"], "No such file or directory"),
     ],

@@ -349,7 +349,10 @@ def test_any_gymnasium_id_works(tmp_path: Path) -> None:
         (["CartPole-v1", "--policy", "json:nothing"], "cannot be imported"),
         (["CartPole-v1", "--transitions", "0"], "transitions must lie in [1, "),
         (["CartPole-v1", "--envs", "0"], "envs must lie in [1, "),
-        (["CartPole-v1", "--seed", "-1"], "seed must not be negative, but it is -1"),
+        (
+            ["CartPole-v1", "--seed", "-1"],
+            "seed must lie in [0, 9,223,372,036,854,775,808), but it is -1",
+        ),
     ],
 )
 def test_bad_requests_end_with_a_one_line_message(

@@ -91,19 +91,20 @@ def closed_rows(frame: pd.DataFrame) -> pd.DataFrame:
         lambda logs: frame_of(logs),
         lambda logs: PolarsLike(frame_of(logs)),
         lambda logs: closed_rows(frame_of(logs)),
+        lambda logs: closed_rows(frame_of(logs)).fillna({"action": -1}).astype({"action": int}),
         lambda logs: list(logs),
         lambda logs: iter(logs),
         lambda logs: {
-            "states": frame_of(logs).state.to_numpy(),
-            "actions": frame_of(logs).action.to_numpy(),
-            "rewards": frame_of(logs).reward.to_numpy(),
-            "next_states": logs.next_states(),
+            "state": frame_of(logs).state.to_numpy(),
+            "action": list(frame_of(logs).action),
+            "reward": frame_of(logs).reward,
+            "next_state": logs.next_states(),
             "terminated": logs.terminated,
             "trajectory": [f"run {number}" for number in logs.trajectory],
-            "mu": logs.mu,
+            "propensity": logs.mu,
         },
     ],
-    ids=["pandas", "polars", "rows", "trajectories", "iterator", "arrays"],
+    ids=["pandas", "polars", "rows", "rows of -1", "trajectories", "iterator", "arrays"],
 )
 def test_every_source_gives_the_same_logs(make: Callable[[Logs], Any]) -> None:
     logs = logged()
@@ -174,8 +175,8 @@ def test_minari_without_mu_takes_the_behavior_that_is_named(
 def test_large_states_are_read_few_at_a_time_and_too_many_features_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    states = np.arange(40.0).reshape(4, 10)
-    logs = from_arrays(states, [0, 1, 0, 1], np.ones(4), states, [False] * 4, mu=[0.5] * 4)
+    states = np.arange(50.0).reshape(5, 10)
+    logs = from_arrays(states[:4], [0, 1, 0, 1], np.ones(4), states[1:], [False] * 4, mu=[0.5] * 4)
     monkeypatch.setattr("covshift.estimation.logs.BLOCK_BYTES", 2 * 160)
     assert [len(rows) for rows in logs.blocks()] == [2, 2]
     monkeypatch.setattr("covshift.estimation.moments.MOST_FEATURES", 10)
@@ -278,6 +279,13 @@ def test_bad_frames_are_refused_with_the_number_of_bad_rows(
         ({"terminated": [True, False, True], "trajectory": [0, 0, 0]}, "1 of 3 transitions end an episode, but"),
         ({"truncated": [False, False, True]}, "1 of 3 transitions are both terminated and truncated"),
         ({"num_actions": 1}, "1 of 3 actions lie outside 0 … 0"),
+        ({"num_actions": 10**9}, "num_actions is 1,000,000,000, but at most 10,000"),
+        ({"num_actions": "two"}, "num_actions must be a whole number, but it is 'two'"),
+        ({"states": [[0], [1, 2], [3]]}, "hashable|shape"),
+        ({"states": [1e300, 1.0, np.nan]}, "1 of 3 entries of states are not finite numbers"),
+        ({"actions": [[0, 1], [1, 0], [0, 0]]}, r"actions has shape \(3, 2\), but one axis is needed"),
+        ({"mu": [0.5, 0.5]}, r"mu has shape \(2,\)"),
+        ({"is_initial": ["a", "b", "c"]}, "3 of 3 entries of is_initial are neither"),
         ({"trajectory": [0]}, r"trajectory has shape \(1,\)"),
     ],
 )  # fmt: skip
@@ -319,8 +327,10 @@ def test_policies_without_overlap_or_of_the_wrong_shape_are_refused() -> None:
         estimate_ratio(arrays, np.full((2, 3), 1 / 3), **ask)
     with pytest.raises(InputError, match="1 of 2 rows of the policy's table are not probability"):
         estimate_ratio(arrays, np.array([[0.5, 0.5], [0.7, 0.7]]), **ask)
-    with pytest.raises(InputError, match=r"returned shape \(2,\)"):
-        estimate_ratio(arrays, lambda states: states, **ask)
+    with pytest.raises(
+        InputError, match=r"3 probabilities for a state, but the data have 2 actions"
+    ):
+        estimate_ratio(arrays, lambda states: [0.2, 0.3, 0.5], **ask)
     with pytest.raises(InputError, match="state 1 is beyond the 1 rows"):
         estimate_ratio(arrays, np.array([[0.5, 0.5]]), **ask)
     with pytest.raises(InputError, match="not a policy; say uniform"):

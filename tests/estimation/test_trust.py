@@ -18,6 +18,7 @@ from covshift.estimation import (
 )
 from covshift.estimation.experience import Experience
 from covshift.estimation.features import Affine, as_features
+from covshift.estimation.intervals import bootstrap_interval
 from covshift.estimation.misspecification import find_violation
 from covshift.estimation.population import true_value
 from covshift.estimation.problem import LinearRatioFunction, RatioProblem
@@ -71,6 +72,8 @@ def test_a_ratio_that_is_wrong_in_cartpole_is_not_flagged_ok(cartpole: Logs) -> 
     straight = Affine.fit(cartpole)
     _, returns = balance(0.45, 100)
     wrong = evaluate_policy(cartpole, new_policy, features=straight, replicates=20)
+    assert wrong.flag == "misspecified"
+    assert wrong.verdict.startswith("Doubt it: the features miss a part of where the policy goes")
     error = returns.std() / np.sqrt(len(returns))
     assert wrong.high < returns.mean() - 4 * error  # The interval is far below the truth,
     found = estimate_ratio(cartpole, new_policy, ratio_discount=0.99, features=straight).diagnostics
@@ -162,6 +165,21 @@ def test_few_transitions_do_not_make_a_state_absorbing() -> None:
     assert inside < values[2] < 0.5  # `dr` corrects a part of what γ̂ < 1 takes away.
 
 
+def test_a_small_class_beside_a_large_one_is_answered_with_a_warning() -> None:
+    """600 steps within two states and 5 in a third that no transition links to them: at γ̂ = 1 no ratio is unique."""
+    rng = np.random.default_rng(0)
+    states = np.concatenate([rng.integers(0, 2, 600), np.full(5, 2)])
+    after = np.concatenate([rng.integers(0, 2, 600), np.full(5, 2)])
+    count = len(states)
+    logs = from_arrays(
+        states, np.zeros(count, int), np.zeros(count), after, np.zeros(count, bool),
+        mu=np.ones(count), trajectory=np.arange(count), num_actions=1,
+    )  # fmt: skip
+    with pytest.warns(UserWarning, match="into 1 of 3 states and never out, but only 5 of 605"):
+        found = estimate_ratio(logs, np.ones((3, 1)))
+    assert found.ratio(np.array([2]))[0] == pytest.approx(1.0)  # π does what μ does.
+
+
 def test_a_large_absorbing_class_is_believed() -> None:
     states = np.append(np.arange(20), np.full(500, 20))
     count = len(states) - 1
@@ -192,7 +210,7 @@ def test_a_verdict_warns_where_a_flag_does(cartpole: Logs) -> None:
     )
     assert found.doubts == {"new": "misspecified"}
     assert found.verdict.startswith(
-        "Do not rely on this: the ratio is flagged misspecified for the new policy"
+        "Do not rely on this: the estimate is flagged misspecified for the new policy"
     )
 
 
@@ -207,7 +225,7 @@ def test_policies_are_compared_replicate_by_replicate() -> None:
     assert found.doubts == {}
     np.testing.assert_array_equal(found.replicates, found.new.replicates - found.old.replicates)
     assert (found.low, found.high) == pytest.approx(
-        tuple(np.percentile(found.replicates, [2.5, 97.5]))
+        bootstrap_interval(found.replicates, 0.95, len(logs))
     )
     assert found.low < truth[0] - truth[1] < found.high
     # What moves both values cancels: the paired interval is much narrower than either one.

@@ -8,9 +8,11 @@ from rich.console import Console
 from covshift.cli.main import main
 from covshift.experiments.comparison.results import RunRecord
 from covshift.experiments.demo import Sizes
+from covshift.experiments.demo.rooms import estimate_rooms
 from covshift.experiments.demo.study import TITLES, Agent, compare, run_demo
 from covshift.experiments.experiment import RunOptions
 from covshift.records import find_runs
+from covshift.theory.examples import four_rooms
 
 
 class Page(HTMLParser):
@@ -38,6 +40,9 @@ def test_the_demo_trains_both_agents_and_writes_the_same_page_again(tmp_path: Pa
     assert parsed.counts["img"] == 24
     assert parsed.fetched == []
     assert "SMOKE TEST" in text
+    exact = f"{estimate_rooms(0).true_value:.4f}"
+    assert f">{exact}<" in text
+    assert exact in printed
     assert "One seed each cannot tell" in text
     assert "One seed each cannot tell" in printed
     for arm in ("c51", "c51-matched"):
@@ -52,6 +57,20 @@ def test_the_demo_trains_both_agents_and_writes_the_same_page_again(tmp_path: Pa
     again = run_demo(*given)
     assert again.page.read_text() == text
     assert again.banner.startswith("SMOKE TEST")
+
+
+def test_the_value_in_four_rooms_is_near_the_exact_one() -> None:
+    found = estimate_rooms(seed=3)
+    problem = four_rooms()
+    # By hand: the share of steps that π spends in the goal, the only cell with a reward, which is 1.
+    goal = int(np.argmax(problem.mdp.r_pi(problem.pi)))
+    assert found.true_value == pytest.approx(problem.d_pi[goal])
+    new, old = found.difference.new, found.difference.old
+    assert new.low < found.true_value < new.high
+    assert old.value == pytest.approx(problem.d_mu[goal], rel=0.2)
+    assert found.ratio_error < 0.2
+    wrong = found._replace(ratio=2 * found.true_ratio)
+    assert wrong.ratio_error == pytest.approx(1.0)
 
 
 def test_the_comparison_of_agents_depends_on_the_number_of_seeds() -> None:

@@ -63,12 +63,13 @@ def test_page_is_self_contained(folder: Path) -> None:
 
 def test_a_summary_counts_intervals_that_contain_the_truth() -> None:
     made = [
-        Row("size", "d", "discounted", 1, 0.5, 1.0, seed, "MWL", value, 1.0, 2.0, low, 9.0, 0.5, why)
-        for seed, value, low, why in [(0, 2.0, 0.0, ""), (1, 5.0, 4.0, ""), (2, np.nan, 0.0, "no")]
+        Row("size", "d", "discounted", 1, 0.5, 1.0, seed, "MWL", value, 1.0, 2.0, low, 9.0, flag, 0.5, why)
+        for seed, value, low, flag, why in [(0, 2.0, 0.0, "ok", ""), (1, 5.0, 4.0, "unstable", ""), (2, np.nan, 0.0, "", "no")]
     ]  # fmt: skip
     (found,) = summarize(made)
     # Errors ½ and 2 of what is at stake; one of two intervals holds 1.
     assert (found.error, found.coverage, found.milliseconds) == (1.25, 0.5, 500.0)
+    assert (found.green, found.green_coverage) == (0.5, 1.0)
     assert (found.failures, found.runs) == (1, 3)
 
 

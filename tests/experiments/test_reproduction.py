@@ -39,6 +39,8 @@ ALIASES = {
     "figure-8": "frames",
 }
 OURS = (
+    "anchors",
+    "conservatism",
     "matched_settings",
     "online_control",
     "ratio_scale",
@@ -120,19 +122,44 @@ def test_arms_are_the_papers() -> None:
     ]
 
 
+def test_the_scale_atari_is_figure_2_in_the_papers_games() -> None:
+    (games,) = comparisons_at("atari")
+    configs = games.configs("atari", 3)
+    assert {config.env for config in configs.values()} == set(games.games["paper"])
+    assert {config.preset for config in configs.values()} == {
+        *("c51", "c51-corrected", "c51-matched")
+    }
+    assert len(configs) == 5 * 3 * 3
+    for config in configs.values():
+        assert config == make_config(
+            config.env, config.preset, "atari", seed=config.seed, data_seed=config.seed
+        )
+        assert config.environment.frame_size == 42
+        # Learning rate, batch, target period, atoms and discounts are those of the scale `paper`.
+        paper = make_config(config.env, config.preset, "paper", seed=config.seed)
+        assert (config.network, config.value, config.ratio) == (
+            *(paper.network, paper.value, paper.ratio),
+        )
+        shorter = {"num_updates": paper.optimization.num_updates}
+        assert config.replace_leaves(**shorter).optimization == paper.optimization
+
+
 def test_seeds_are_the_papers_and_those_that_were_fixed_before_the_runs() -> None:
     paper = {alias: comparison(alias).seeds["paper"] for alias in ALIASES}
     # Figure 5 shows one run; a verdict needs three.
     assert paper == dict.fromkeys(ALIASES, 3) | dict.fromkeys(
         ("figure-1-left", "figure-1-right", "figure-4", "figure-6"), 5
     )
+    assert comparison("games").seeds["atari"] == 3
     small = {name: comparison(name).seeds["small"] for name in {*ALIASES.values(), *OURS}}
     ten = {name for name, seeds in small.items() if seeds == 10}
     assert ten >= {"ratio_discount", "games", "mean_ratio"}
     five = {name for name, seeds in small.items() if seeds == 5}
     assert five >= {
+        "anchors",
         "normalization",
         "auxiliary",
+        "conservatism",
         "frames",
         "online_control",
         "replay_size",
@@ -147,7 +174,8 @@ def test_a_seed_has_a_dataset_of_its_own(scale: str) -> None:
     for experiment in comparisons_at(scale):
         configs = experiment.configs(scale, 7)
         found = {(key[2], config.data.data_seed) for key, config in configs.items()}
-        wanted = [0] * 7 if scale == "paper" else [0, 1, 2, 3, 4, 0, 1]
+        several = [0, 1, 2, 0, 1, 2, 0] if scale == "atari" else [0, 1, 2, 3, 4, 0, 1]
+        wanted = [0] * 7 if scale == "paper" else several
         assert found == set(enumerate(wanted))
 
 

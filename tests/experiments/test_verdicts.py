@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from covshift.config.presets import make_config
 from covshift.experiments import (
+    anchors,
     auxiliary,
+    conservatism,
     frames,
     games,
     matched_settings,
@@ -28,7 +30,13 @@ from covshift.experiments import (
     where_it_pays,
 )
 from covshift.experiments.comparison.design import DATASETS, Comparison
-from covshift.experiments.comparison.results import Results, RunRecord, interval_of
+from covshift.experiments.comparison.results import (
+    DataKey,
+    DataRecord,
+    Results,
+    RunRecord,
+    interval_of,
+)
 from covshift.experiments.comparison.verdicts import (
     ERROR,
     FAILS,
@@ -47,8 +55,8 @@ from covshift.report.contrasts import Contrast
 Levels = dict[str, float]
 
 
-def arms_of(experiment: Comparison) -> list[str]:
-    return [arm.label for arm in experiment.arms["small"]]
+def arms_of(experiment: Comparison, scale: str = "small") -> list[str]:
+    return [arm.label for arm in experiment.arms[scale]]
 
 
 def runs(levels: Levels, seeds: int = 5, tasks: int = 1) -> dict[str, NDArray[np.float64]]:
@@ -93,6 +101,43 @@ def test_games(corrected: float, wanted: str) -> None:
         levels["no correction, target period 8000"] = other
         assert games.verdict(runs(levels, seeds=3, tasks=4)) == wanted
     assert games.verdict(runs(levels, seeds=2, tasks=4)) == UNDECIDED
+
+
+@pytest.mark.parametrize(("corrected", "wanted"), [(1.0, HOLDS), (-1.0, FAILS), (0.0, UNDECIDED)])
+def test_games_on_atari(corrected: float, wanted: str) -> None:
+    assert arms_of(games.EXPERIMENT, "atari") == [games.BASELINE, games.CORRECTED, games.MATCHED]
+    for matched in (-5.0, 5.0):  # Ours is shown and not judged.
+        levels = {games.BASELINE: 0.0, games.CORRECTED: corrected, games.MATCHED: matched}
+        assert games.verdict(runs(levels, seeds=3, tasks=5)) == wanted
+
+
+def atari_results(scores: dict[str, NDArray[np.float64]]) -> Results:
+    """Runs that end with these scores, seeds × games, and random play that scores 2."""
+    found, data = {}, {}
+    for label, each in scores.items():
+        for (seed, k), score in np.ndenumerate(each):
+            game = games.EXPERIMENT.games["atari"][k]
+            rows: list[Row] = [{"update": 1, "score": score}]
+            config = make_config(game, scale="atari", data_seed=seed)
+            found[game, label, seed] = RunRecord(Path(), config, "finished", rows)
+            data[DataKey(game, seed)] = DataRecord(Path(), 1.0 + seed, 0.01)
+    return Results(games.EXPERIMENT, "atari", found, data)
+
+
+def test_games_count_where_no_correction_is_above_random_play() -> None:
+    levels = {games.BASELINE: 0.0, games.CORRECTED: 1.0, games.MATCHED: 9.0}
+    scores = runs(levels, seeds=3, tasks=5)
+    # 0 ± 0.25 (Student, 95 %) above these levels; random play has 2.
+    scores[games.BASELINE] = scores[games.BASELINE] + np.array([2.2, 2.3, 1.7, 5.0, 2.26])
+    results = atari_results(scores)
+    learned = ["ALE/Breakout-v5", "ALE/Seaquest-v5", "ALE/SpaceInvaders-v5"]
+    assert games.games_learned(results) == learned
+    found = games.analyze(results)
+    assert f"above random play in 3 of 5 games ({', '.join(learned)})." in found["found"]
+    # One of 20 assignments of the runs is as bad in each of five games: 2/20⁵.
+    assert "beats no correction: 0.00 (p = 6.3e-07) over all games" in found["found"]
+    assert "That the matched agent does: 1.00 (p" in found["found"]
+    assert found["verdict"] == FAILS
 
 
 @pytest.mark.parametrize(("resampled", "wanted"), [(1.0, HOLDS), (-1.0, FAILS), (0.0, UNDECIDED)])
@@ -231,6 +276,102 @@ def test_matched_settings_change_one_setting_of_a_short_run() -> None:
     assert {arm.preset for arm in arms} == {"c51-matched"}
     preset = make_config("MinAtar/Breakout-v1", "c51-matched").ratio
     assert (preset.ratio_discount, preset.ratio_loss_weight) == (0.99, 0.04)
+
+
+@pytest.mark.parametrize(
+    ("level", "one", "wanted"),
+    [(10.0, 10.0, HOLDS), (8.0, 6.0, HOLDS), (10.0, 10.9, FAILS), (8.0, 20.0, FAILS)],
+)
+def test_conservatism(level: float, one: float, wanted: str) -> None:
+    module = conservatism
+    for label in module.OTHERS:
+        levels = with_levels(module.EXPERIMENT, {module.BASELINE: 10.0}, usual=level)
+        assert module.verdict(runs(levels | {label: one}, tasks=2)) == wanted
+    scores = runs(with_levels(module.EXPERIMENT, {}, usual=10.0))
+    scores["α = 1"] = np.array([5.0, 8, 10, 12, 15])[:, None]
+    assert module.verdict(scores) == UNDECIDED
+
+
+def test_conservatism_changes_the_weight_of_a_short_run() -> None:
+    found = [
+        (config.preset, config.value.conservatism, config.optimization.num_updates)
+        for config in conservatism.EXPERIMENT.configs("small", 1).values()
+        if config.env == "MinAtar/Breakout-v1"
+    ]
+    assert found == [("c51-conservative", alpha, 20_000) for alpha in (0.1, 0.01, 0.03, 0.3, 1.0)]
+
+
+@pytest.mark.parametrize(
+    ("squared", "matching", "wanted"),
+    [
+        (1.0, 1.0, HOLDS),
+        (1.0, -1.0, FAILS),
+        (-1.0, 1.0, FAILS),
+        (0.0, 1.0, UNDECIDED),
+        (1.0, 0.0, UNDECIDED),
+    ],
+)
+def test_two_cures(squared: float, matching: float, wanted: str) -> None:
+    """How much more fresh priorities score under each loss, whatever the losses score."""
+    module = two_cures
+    for loss in (-5.0, 5.0):
+        levels = {module.BASELINE: 0.0, module.SQUARED: 0.0, module.SQUARED_FRESH: squared}
+        levels |= {module.MATCHING: loss, module.MATCHING_FRESH: loss + matching}
+        assert module.verdict(runs(levels)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("matched", "conservative", "behavior", "wanted"),
+    [
+        (1.0, 0.0, 0.0, HOLDS),
+        (1.0, 0.0, 2.0, FAILS),
+        (1.0, 2.0, 0.0, FAILS),
+        (1.0, 1.0, 0.0, UNDECIDED),
+        (1.0, 0.0, 1.0, UNDECIDED),
+    ],
+)
+def test_anchors(matched: float, conservative: float, behavior: float, wanted: str) -> None:
+    module = anchors
+    judged = {
+        module.MATCHED: matched,
+        module.CONSERVATIVE: conservative,
+        module.BEHAVIOR: behavior,
+    }
+    for other in (-5.0, 5.0):  # Both at once, and no correction, are shown and not judged.
+        levels = with_levels(module.EXPERIMENT, judged, usual=other)
+        assert module.verdict(runs(levels, tasks=2)) == wanted
+
+
+def test_anchors_have_each_method_alone_and_with_the_ratio() -> None:
+    configs = {key[1]: config for key, config in anchors.EXPERIMENT.configs("small", 1).items()}
+    for alone, both in anchors.WITH_RATIO.items():
+        assert not configs[alone].ratio.learn_ratio
+        assert configs[both].value == configs[alone].value
+        assert configs[both].ratio == configs[anchors.MATCHED].ratio
+        assert configs[both].replay == configs[anchors.MATCHED].replay
+
+
+def test_anchors_put_scores_on_the_published_axis() -> None:
+    game = "MinAtar/Breakout-v1"
+    found = {}
+    for label in arms_of(anchors.EXPERIMENT, "smoke"):
+        for seed in range(3):
+            rows: list[Row] = [{"update": k, "score": 1.0 + 0.9 * seed * k} for k in range(4)]
+            config = make_config(game, data_seed=seed)
+            found[game, label, seed] = RunRecord(Path(), config, "finished", rows)
+    data = {DataKey(game, seed): DataRecord(Path(), 1.0, 0.1) for seed in range(3)}
+    figure = anchors.analyze(Results(anchors.EXPERIMENT, "smoke", found, data))
+    # Random play has 1 and online DQN 10, so that 0.9 are 10 %; the last three of seed 1 have a mean of 2 · 0.9 above 1.
+    (panel,) = figure["panels"]
+    assert panel["arms"][0]["runs"][1]["y"] == pytest.approx([0, 10, 20, 30])
+    assert panel["arms"][0]["middle"] == pytest.approx([0, 10, 20, 30])
+    levels = {line["label"]: line["y"] for line in panel["lines"]}
+    assert levels == {"random policy": 0, "DQN, published": 17, "CQL, published": 33}
+    rows_of = {(row[1], row[2]): row for row in figure["table"]["rows"]}
+    ours = rows_of[anchors.MATCHED, "ours"]
+    # 0, 20 and 40 %: 20 ± 4.303 · 20/√3.
+    assert ours[3:] == ["2.80", "20", "-30 to 70"]
+    assert rows_of["MCE", "published"][4] == "33"
 
 
 def paying(rare: float, good: float, narrow: float, usual: float) -> Levels:
@@ -423,12 +564,12 @@ Draw = Callable[[np.random.Generator], str]
 
 
 def chance(
-    experiment: Comparison, seeds: int, changes: Levels | None = None
+    experiment: Comparison, seeds: int, changes: Levels | None = None, scale: str = "small"
 ) -> Callable[[np.random.Generator], dict[str, NDArray[np.float64]]]:
     """Draws scores of every arm; runs of one seed share the luck of their dataset."""
-    labels, tasks = arms_of(experiment), len(experiment.games["small"])
+    labels, tasks = arms_of(experiment, scale), len(experiment.games[scale])
     levels = np.array([(changes or {}).get(label, 0.0) for label in labels])[:, None, None]
-    dataset = np.arange(seeds) % DATASETS["small"]
+    dataset = np.arange(seeds) % DATASETS[scale]
 
     def draw(rng: np.random.Generator) -> dict[str, NDArray[np.float64]]:
         luck = rng.normal(size=(seeds, tasks))[dataset]
@@ -504,33 +645,22 @@ def scaled(clipped: float, unclipped: float) -> Callable[[int], Draw]:
     return of_seeds
 
 
-def cured(changes: Levels) -> Callable[[int], Draw]:
-    """Through the analysis, since the rule stands there."""
-
-    def of_seeds(seeds: int) -> Draw:
-        experiment = two_cures.EXPERIMENT
-        draw = chance(experiment, seeds, changes)
-        (game,) = experiment.games["small"]
-
-        def verdict(rng: np.random.Generator) -> str:
-            found = {}
-            for label, scores in draw(rng).items():
-                for seed, score in enumerate(scores[:, 0]):
-                    rows: list[Row] = [{"update": 1, "score": float(score)}]
-                    found[game, label, seed] = RunRecord(Path(), CONFIG, "finished", rows)
-            analysis = experiment.analyze(Results(experiment, "small", found, {}))
-            return str(analysis["verdict"])
-
-        return verdict
-
-    return of_seeds
-
-
-CONFIG = make_config("MinAtar/Breakout-v1")
 FAR = 99.0
 RARE_MATCHED = where_it_pays.label_of(where_it_pays.MATCHED, where_it_pays.RARE)
 HELP = dict.fromkeys(ratio_discount.HELPFUL, FAR)
+
+
+def on_atari(_: int) -> Draw:
+    """With the seeds of that scale."""
+    draw = chance(games.EXPERIMENT, games.EXPERIMENT.seeds["atari"], scale="atari")
+    return lambda rng: games.verdict(draw(rng))
+
+
 NULLS: dict[str, dict[str, Callable[[int], Draw]]] = {
+    "anchors": {
+        "no difference": scored(anchors),
+        "like one of two": scored(anchors, {anchors.MATCHED: FAR, anchors.BEHAVIOR: FAR}),
+    },
     "auxiliary": {
         "no difference": scored(auxiliary),
         "like one arm": scored(
@@ -541,7 +671,13 @@ NULLS: dict[str, dict[str, Callable[[int], Draw]]] = {
         "no difference": framed((0.0,) * 4),
         "one game": framed((FAR, 0.0, FAR, FAR)),
     },
-    "games": {"no difference": scored(games)},
+    "conservatism": {
+        "no difference": scored(conservatism),
+        "one as good": scored(
+            conservatism, dict.fromkeys(conservatism.OTHERS, -FAR) | {"α = 1": 0.0}
+        ),
+    },
+    "games": {"no difference": scored(games), "no difference on Atari": on_atari},
     "matched_settings": {
         "no difference": scored(matched_settings),
         "one as good": scored(
@@ -587,8 +723,8 @@ NULLS: dict[str, dict[str, Callable[[int], Draw]]] = {
         ),
     },
     "two_cures": {
-        "no difference": cured({}),
-        "one cure": cured({two_cures.SQUARED_FRESH: FAR}),
+        "no difference": scored(two_cures),
+        "one cure": scored(two_cures, {two_cures.SQUARED_FRESH: FAR}),
     },
     "where_it_pays": {
         "no difference": scored(where_it_pays),
@@ -606,14 +742,11 @@ DRAWS = 600
 
 
 @pytest.mark.parametrize(("name", "null"), [(name, null) for name in NULLS for null in NULLS[name]])
-def test_chance_decides_seldom(name: str, null: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chance_decides_seldom(name: str, null: str) -> None:
     """In an experiment's own design, where a condition is at the limit of what a verdict may rest on.
 
     A wrong verdict has a probability of at most ERROR; 600 draws have a standard error of 0.009.
     """
-    for part in ("panel", "score_panels", "score_table"):
-        monkeypatch.setattr(Results, part, lambda *_: {})
-    monkeypatch.setattr(Results, "score_panels", lambda _: [])
     experiment = find_experiments()[name]
     assert isinstance(experiment, Comparison)
     draw = NULLS[name][null](experiment.seeds["small"])

@@ -160,9 +160,27 @@ def test_the_ratio_is_exact_for_a_mixture_of_behaviors(monkeypatch: pytest.Monke
     np.testing.assert_allclose(found, of_data, rtol=0.05)
     assert replay.mean_ratio == pytest.approx(law @ exact, rel=0.1)
     assert replay.effective_share == pytest.approx((law @ exact) ** 2 / (law @ exact**2), rel=0.1)
-    # States are drawn in proportion to c times their share of the replay.
+    # States are drawn in proportion to √c times their share of the replay.
     seen = np.mean([replay.sample(500).observations.mean(axis=0) for _ in range(20)], axis=0)
-    np.testing.assert_allclose(seen, law * found / (law @ found), atol=0.02)
+    root = np.sqrt(found)
+    np.testing.assert_allclose(seen, law * root / (law @ root), atol=0.01)
+    assert np.abs(law * root / (law @ root) - law * found / (law @ found)).max() > 0.02
+
+
+@pytest.mark.parametrize("tempering", [0.0, 0.5, 1.0])
+def test_draws_follow_the_power_of_the_ratio(
+    tempering: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replay = RatioReplay(8, VECTORS, ACTIONS, tempering=tempering)
+    numbered(replay, 8)
+    c = np.linspace(0.5, 4.0, 8)
+    learner = replay.priorities.learner
+    monkeypatch.setattr(learner, "ratio", lambda seen: c[seen[:, 0].astype(int)])
+    learner.num_updates = 1
+    for _ in range(40):  # A drawn row gets its priority, and every row is drawn.
+        replay.sample(8)
+    law = replay.priorities.sampler.probabilities(np.arange(8))
+    np.testing.assert_allclose(law, c**tempering / (c**tempering).sum())
 
 
 def test_timeouts_end_episodes_but_do_not_stop_bootstrapping() -> None:
@@ -281,6 +299,8 @@ def test_what_the_ratio_cannot_be_learned_in() -> None:
         RatioReplay(20, ACTIONS, ACTIONS)
     with pytest.raises(InputError, match="at least 2 steps per environment, but it has 1"):
         RatioReplay(5, VECTORS, ACTIONS, num_envs=3)
+    with pytest.raises(InputError, match=r"tempering must lie in \[0, 1\], but it is 2"):
+        RatioReplay(20, VECTORS, ACTIONS, tempering=2)
     with pytest.raises(InputError, match="ratio_discount must lie between 0 and 1, but it is 1"):
         RatioReplay(20, VECTORS, ACTIONS, ratio_discount=1.0)
     empty = RatioReplay(20, VECTORS, ACTIONS)

@@ -18,6 +18,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from covshift.envs.finite import FiniteMDPEnv
 from covshift.errors import InputError
+from covshift.integrations import stable_baselines3
 from covshift.integrations.stable_baselines3 import PrioritizedReplayBuffer, RatioReplayBuffer
 from covshift.learners.deep import closure
 from covshift.theory import c_star
@@ -60,7 +61,8 @@ class Spied(DQN):
         return actions, stored
 
 
-def test_training_past_the_wrap_around(tmp_path: Path) -> None:
+def test_training_past_the_wrap_around(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stable_baselines3, "_CHECK_PERIOD", 40)
     agent = make_agent(RatioReplayBuffer)
     agent.__class__ = Spied
     agent.set_logger(configure(str(tmp_path), ["csv"]))
@@ -87,6 +89,11 @@ def test_training_past_the_wrap_around(tmp_path: Path) -> None:
     rows = np.genfromtxt(tmp_path / "progress.csv", delimiter=",", names=True)
     assert rows["ratiomean"][-1] == pytest.approx(buffer.priorities.mean_ratio, rel=0.2)
     assert 0 < rows["ratioeffective_share"][-1] <= 1
+    check = buffer.last_check
+    assert check is not None
+    assert rows["ratiomean_by_episodes"][-1] == pytest.approx(check.mean_ratio, rel=1e-3)
+    assert rows["ratiocalibration_error"][-1] == pytest.approx(check.error, rel=1e-3)
+    assert rows["ratiocalibration_trajectories"][-1] == pytest.approx(check.trajectories, rel=1e-3)
 
 
 def test_mu_is_uniform_exactly_as_long_as_the_agent_acts_at_random() -> None:
@@ -103,7 +110,7 @@ def test_mu_is_uniform_exactly_as_long_as_the_agent_acts_at_random() -> None:
 
 
 def test_what_is_drawn_is_what_was_stored() -> None:
-    agent = make_agent(RatioReplayBuffer)
+    agent = make_agent(RatioReplayBuffer, tempering=1.0)
     agent.learn(1500)
     buffer = agent.replay_buffer
     assert isinstance(buffer, RatioReplayBuffer)
@@ -164,6 +171,11 @@ def test_the_ratio_is_exact_on_a_finite_mdp(monkeypatch: pytest.MonkeyPatch) -> 
     found = buffer.priorities.learner.ratio(states)
     assert np.ptp(exact) > 0.3
     np.testing.assert_allclose(found, exact, rtol=0.12)  # chance in 4,000 steps
+    # The buffer's own episodes, of at most 64 trajectories, tell the same mean.
+    check = buffer.last_check
+    assert check is not None
+    assert check.mean_ratio == pytest.approx(visits @ exact / visits.sum(), rel=0.2)
+    assert check.error < 0.3
 
 
 @pytest.mark.parametrize("kind", [RatioReplayBuffer, PrioritizedReplayBuffer])

@@ -1,11 +1,13 @@
 """Stacks of agents against lone ones: the same numbers, whatever the method and whoever is beside them."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from covshift.config.environment import EnvOptions
 from covshift.config.presets import PRESETS, make_config
 from covshift.config.training import TrainConfig
 from covshift.data.collection import Request, collect
@@ -111,7 +113,26 @@ def test_a_recording_computes_the_same_bits(
     variant: dict[str, Any], store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Against automatic differentiation; recorded after two updates, and the target network moves in between."""
-    config = make_config(ENV, scale="smoke", target_period=16, **variant)
+    assert_recording_is_exact(
+        make_config(ENV, scale="smoke", target_period=16, **variant), store, monkeypatch
+    )
+
+
+def test_a_recording_on_small_frames_computes_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = Request("ALE/Pong-v5", 200, options=EnvOptions(frame_size=42, episode_cap=60))
+    frames = Store.open(collect(request, tmp_path / "pong", progress=lambda _: None))
+    config = make_config("ALE/Pong-v5", "c51-matched", "smoke", target_period=16, frame_size=42)
+    assert learner_of(config, frames)._can_be_recorded()
+    assert_recording_is_exact(config, frames, monkeypatch)
+    with pytest.raises(InputError, match="resume each alone"):
+        AgentStack([learner_of(config, frames)])
+
+
+def assert_recording_is_exact(
+    config: TrainConfig, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = {}
     for plain_updates in (2, 10):
         monkeypatch.setattr(agent, "_UPDATES_BEFORE_RECORDING", plain_updates)

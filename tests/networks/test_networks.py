@@ -12,6 +12,7 @@ from covshift.networks import (
     MinAtarTorso,
     NatureTorso,
     RatioHead,
+    SmallFrameTorso,
     VectorTorso,
     make_agent_network,
     make_link,
@@ -21,6 +22,9 @@ from covshift.networks import (
 
 def test_the_torso_follows_the_observation() -> None:
     assert isinstance(make_torso((4, 84, 84)), NatureTorso)
+    assert isinstance(make_torso((4, 60, 90)), NatureTorso)
+    assert isinstance(make_torso((4, 59, 90)), SmallFrameTorso)
+    assert isinstance(make_torso((4, 42, 42)), SmallFrameTorso)
     assert isinstance(make_torso((10, 10, 7)), MinAtarTorso)
     assert isinstance(make_torso((13,)), VectorTorso)
     for shape in ((), (2, 3), (40, 40, 3), (1, 2, 3)):
@@ -40,9 +44,31 @@ def test_nature_torso_is_the_plain_one_on_scaled_frames() -> None:
     torch.testing.assert_close(torso(frames), x, atol=1e-5, rtol=1e-4)
 
 
+def test_small_frames_give_the_maps_that_frames_of_twice_the_side_give_the_network_of_2013() -> (
+    None
+):
+    """Each pixel shown as 2 × 2, and each filter spread over 8 × 8, must come to the same."""
+    torso = make_torso((4, 42, 42))
+    assert isinstance(torso, SmallFrameTorso)
+    frames = torch.randint(0, 256, (3, 4, 42, 42), dtype=torch.uint8)
+    twice = frames.repeat_interleave(2, dim=2).repeat_interleave(2, dim=3).float() / 255.0
+    spread = torso.conv1.weight.repeat_interleave(2, dim=2).repeat_interleave(2, dim=3) / 4.0
+    x = F.relu(F.conv2d(twice, spread, torso.conv1.bias, stride=4))
+    assert x.shape == (3, 16, 20, 20)
+    x = F.relu(F.conv2d(x, torso.conv2.weight, torso.conv2.bias, stride=2))
+    assert x.shape == (3, 32, 9, 9)
+    torch.testing.assert_close(torso(frames), x.flatten(1), atol=1e-5, rtol=1e-4)
+
+
 @pytest.mark.parametrize(
     ("shape", "features", "hidden"),
-    [((4, 84, 84), 3136, 512), ((10, 10, 4), 1024, 128), ((6,), 128, 128)],
+    [
+        ((4, 84, 84), 3136, 512),
+        ((4, 42, 42), 2592, 256),
+        ((4, 36, 48), 7 * 10 * 32, 256),
+        ((10, 10, 4), 1024, 128),
+        ((6,), 128, 128),
+    ],
 )
 def test_sizes(shape: tuple[int, ...], features: int, hidden: int) -> None:
     torso = make_torso(shape)
@@ -51,7 +77,7 @@ def test_sizes(shape: tuple[int, ...], features: int, hidden: int) -> None:
     assert torso.head_hidden == hidden
 
 
-@pytest.mark.parametrize("shape", [(4, 84, 84), (10, 10, 4), (6,)])
+@pytest.mark.parametrize("shape", [(4, 84, 84), (4, 42, 42), (10, 10, 4), (6,)])
 def test_a_width_multiplies_every_layer(shape: tuple[int, ...]) -> None:
     usual, narrow = make_torso(shape), make_torso(shape, 0.25)
     assert (4 * narrow.num_features, 4 * narrow.head_hidden) == (

@@ -186,6 +186,15 @@ def test_ctrl_c_lets_ray_tasks_save(
     assert job.status == "interrupted"
 
 
+def test_an_address_without_a_cluster_is_refused_before_runs_are_made(
+    tmp_path: Path, data: str
+) -> None:
+    pytest.importorskip("ray")
+    with pytest.raises(InputError, match="Ray cannot be reached at the address nowhere: "):
+        run_on_ray(jobs_of(tmp_path, data, 10), RUNTIME, lambda _: None, address="nowhere")
+    assert not [*tmp_path.iterdir()]
+
+
 def test_a_lost_ray_node_loses_nothing(tmp_path: Path, data: str) -> None:
     """Two nodes; one is killed while it runs, and the results are those of undisturbed runs."""
     ray = pytest.importorskip("ray")

@@ -136,11 +136,17 @@ def test_imported_data_must_fit_the_environment(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_resume_is_exact_on_frames(tmp_path: Path) -> None:
-    """The convolutions' weights lie channels last in memory, a checkpoint's numbers do not."""
+@pytest.mark.parametrize("frame_size", [42, 60])
+def test_resume_is_exact_on_frames(tmp_path: Path, frame_size: int) -> None:
+    """The larger network's weights lie channels last in memory, a checkpoint's numbers do not."""
     small: dict[str, Any] = {
         **{"transitions": 200, "window": 200, "num_updates": 4, "batch_size": 4},
-        **{"evaluation_episodes": 1, "ratio_episodes": 1, "episode_cap": 40, "frame_size": 36},
+        **{
+            "evaluation_episodes": 1,
+            "ratio_episodes": 1,
+            "episode_cap": 40,
+            "frame_size": frame_size,
+        },
     }
     config = make_config("ALE/Pong-v5", scale="smoke", **small)
     data = collect(dataset_request(config), tmp_path / "data", progress=lambda _: None)

@@ -59,7 +59,9 @@ class Collect:
 
         from covshift.data.collection import Collector, Request
         from covshift.progress import counter
+        from covshift.validation import check_workers
 
+        check_workers(self.workers)
         request = Request(
             self.env,
             self.transitions,

@@ -9,6 +9,7 @@ from typing import Annotated
 import tyro
 
 from covshift.cli.arguments import optional
+from covshift.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,8 @@ class Info:
         from covshift.data.summary import contact_sheet, has_frames, summarize
 
         dataset = open_dataset(self.folder)
+        if self.sheet is not None and not has_frames(dataset):
+            raise InputError(f"{self.folder} holds no frames to draw; leave --sheet out")
         for word, text in summarize(dataset).items():
             print(f"{word:15} {text}")
         if has_frames(dataset):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Experiments:
     """List every experiment: the figures it reproduces, its claim, and how long it takes."""
 
-    scale: Literal["paper", "small", "smoke"] = "small"
+    scale: Literal["paper", "atari", "small", "smoke"] = "small"
     """The size that times are estimated for."""
 
     def run(self) -> None:
@@ -53,8 +53,8 @@ class Reproduce:
     out: Path
     """Folder for data, runs, and a folder for each experiment."""
 
-    scale: Literal["paper", "small", "smoke"] = "small"
-    """paper: the paper's games, seeds and iterations; small: MinAtar; smoke: a quick test that everything runs."""
+    scale: Literal["paper", "atari", "small", "smoke"] = "small"
+    """paper: the paper's games, seeds and iterations; atari: its games on small frames, in short runs; small: MinAtar; smoke: a quick test that everything runs."""
 
     seeds: Annotated[int | None, optional("INT")] = None
     """Runs of each arm, each with a seed of its own; more of them make verdicts surer. By default the experiment's own number."""

@@ -69,6 +69,18 @@ PRESET_TEXTS = {
 
 SCALES: dict[str, dict[str, Any]] = {
     "paper": {},
+    "atari": {
+        "frame_size": 42,
+        "episode_cap": 4_500,
+        "transitions": 300_000,
+        "window": 300_000,
+        "epsilon_decay": 100_000,
+        "num_updates": 10_000,
+        "evaluate_every": 2_000,
+        "evaluation_episodes": 10,
+        "ratio_episodes": 4,
+        "calibration_episodes": 0,
+    },
     "small": {
         "transitions": 300_000,
         "window": 300_000,
@@ -96,6 +108,7 @@ SCALES: dict[str, dict[str, Any]] = {
 
 SCALE_TEXTS = {
     "paper": "10 million transitions, 9.4 million updates: weeks on a CPU, days on a GPU",
+    "atari": "300000 transitions of 42 × 42 pixels, 10000 updates, episodes of at most 5 minutes: minutes on a core with ALE",
     "small": "300000 transitions, 60000 updates: minutes on a core with MinAtar",
     "smoke": "2000 transitions, 100 updates, episodes of at most 250 steps: seconds, to check that it runs",
 }

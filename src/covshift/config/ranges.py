@@ -27,7 +27,9 @@ class Range:
     def __str__(self) -> str:
         if self.most == float("inf"):
             if self.least == 0:
-                return "must be positive" if self.open_below else "must not be negative"
+                if self.open_below:
+                    return "must be positive and finite" if self.open_above else "must be positive"
+                return "must not be negative or infinite"
             return f"must be at least {self.least:,}"
         left, right = "(" if self.open_below else "[", ")" if self.open_above else "]"
         return f"must lie in {left}{self.least:,}, {self.most:,}{right}"
@@ -36,9 +38,17 @@ class Range:
 Count: TypeAlias = Annotated[int, Range(1, 10**10)]
 """Beyond ten billion a typing error is likelier than a wish."""
 
+Steps: TypeAlias = Annotated[int, Range(1, 1000)]
+"""Each step of a target looks at one more state per transition."""
+
+Seed: TypeAlias = Annotated[int, Range(0, 2**63, open_above=True)]
+"""Every file can hold such a number."""
+
 Share: TypeAlias = Annotated[float, Range(0, 1)]
-Positive: TypeAlias = Annotated[float, Range(0, open_below=True)]
-NotNegative: TypeAlias = Annotated[float, Range(0)]
+Positive: TypeAlias = Annotated[float, Range(0, open_below=True, open_above=True)]
+NotNegative: TypeAlias = Annotated[float, Range(0, open_above=True)]
+Bound: TypeAlias = Annotated[float, Range(0, open_below=True)]
+"""An infinite one is none."""
 
 
 def check_ranges(options: Any) -> None:

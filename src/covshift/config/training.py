@@ -12,7 +12,17 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from covshift.config.environment import EnvOptions
-from covshift.config.ranges import Count, NotNegative, Positive, Range, Share, check_ranges
+from covshift.config.ranges import (
+    Bound,
+    Count,
+    NotNegative,
+    Positive,
+    Range,
+    Seed,
+    Share,
+    Steps,
+    check_ranges,
+)
 from covshift.errors import InputError
 
 UPDATE_STEPS = 4
@@ -32,7 +42,7 @@ class DataOptions:
     behavior_shares: tuple[float, ...] = ()
     """Share of episodes that picks each behavior policy, in their order, with the sum 1; by default all are picked equally often. Longer episodes fill more of the data."""
 
-    data_seed: int = 0
+    data_seed: Seed = 0
     """Seed of the collection; it does not follow the training seed, so that runs with different training seeds share one dataset unless this differs too."""
 
     window: Count = 10_000_000
@@ -75,7 +85,7 @@ class ValueOptions:
     discount: Annotated[float, Range(0, 1, open_above=True)] = 0.99
     """The value's discount γ: rewards count over about 1/(1 - γ) agent steps; a larger one looks further ahead (C51: 0.99)."""
 
-    value_steps: Count = 1
+    value_steps: Steps = 1
     """Steps n of the n-step value target; a larger n bootstraps less and follows the behavior policy for longer (C51: 1)."""
 
     value_trace: Literal["none", "retrace"] = "none"
@@ -90,7 +100,7 @@ class ValueOptions:
     num_atoms: Annotated[int, Range(2, 65536)] = 51
     """Atoms of the return's distribution; more of them are finer and slower (C51: 51)."""
 
-    value_bound: Positive = 10.0
+    value_bound: Annotated[float, Range(1e-6, 1e9)] = 10.0
     """Largest discounted return that can be expressed: the atoms span [-bound, bound]. A larger bound is coarser; if it is too small, edge_share in metrics.csv exceeds 5 % (C51: 10)."""
 
     reward_clip: NotNegative = 1.0
@@ -122,7 +132,7 @@ class RatioOptions:
     ratio_discount: Share = 0.99
     """The ratio's discount γ̂: the correction reaches about 1/(1 - γ̂) agent steps back. A larger one corrects more, is harder to learn and multiplies errors (paper: 0.99 in Figure 2, 0.999 in Figure 3, 1 with normalization)."""
 
-    ratio_steps: Count = 1
+    ratio_steps: Steps = 1
     """Steps n of the n-step ratio target; a larger n bootstraps less and varies more (paper: 1)."""
 
     target_epsilon: Share = 0.1
@@ -140,7 +150,7 @@ class RatioOptions:
     normalization_weight: NotNegative = 0.0
     """Weight of the loss ½(E_μ[c] - 1)², which pulls the mean ratio to 1, used with γ̂ = 1; a large one flattens the ratio."""
 
-    rho_clip: Positive | None = None
+    rho_clip: Bound | None = None
     """Upper bound of the importance ratio ρ = π(a|s)/μ(a|s) in ratio targets; a smaller one has less variance and more bias (paper: none)."""
 
     source_clip: bool = True
@@ -201,7 +211,7 @@ class OptimizationOptions:
     target_period: Count = 1000
     """Agent steps between copies to the target network; a longer period is slower and more stable (paper: 1000, which is 250 updates; Dopamine's C51: 8000)."""
 
-    divergence_bound: Positive = 1000.0
+    divergence_bound: Bound = 1000.0
     """Stop the run as diverged when the mean |c| of a batch is larger than this; a larger bound lets it run on for longer."""
 
 
@@ -238,7 +248,7 @@ class TrainConfig:
     env: str
     preset: str = "c51-corrected"
     scale: str = "small"
-    seed: Annotated[int, Range(0, 2**63, open_above=True)] = 0
+    seed: Seed = 0
     environment: EnvOptions = field(default_factory=EnvOptions)
     data: DataOptions = field(default_factory=DataOptions)
     network: NetworkOptions = field(default_factory=NetworkOptions)

@@ -18,7 +18,7 @@ from typing import Annotated, Any, final
 import numpy as np
 
 from covshift.config.environment import EnvOptions
-from covshift.config.ranges import Count, Range, check_ranges
+from covshift.config.ranges import Count, Range, Seed, check_ranges
 from covshift.data.codec import DICTIONARY_FRAMES, FrameCodec, encoding_of, train_dictionary
 from covshift.data.format import (
     COLUMNS,
@@ -41,7 +41,7 @@ from covshift.data.manifest import (
     read_manifest,
     remove_digests,
 )
-from covshift.data.policies import Policy, parse_policy
+from covshift.data.policies import Function, Policy, Table, parse_policy
 from covshift.data.recorder import Recorder
 from covshift.data.runner import Runner, Step, follow
 from covshift.data.workers import JobPool, Progress, ignore_progress
@@ -51,6 +51,7 @@ from covshift.files import (
     CHECKSUMS,
     DIGEST,
     PARTIAL,
+    check_folder,
     is_whole,
     locked,
     sha256,
@@ -58,6 +59,7 @@ from covshift.files import (
     write_digest,
     write_json,
 )
+from covshift.validation import check_workers
 from covshift.version import __version__
 
 _SAMPLE = 2**31
@@ -83,7 +85,7 @@ class Request:
     env: str
     transitions: Count
     policies: tuple[str, ...] = ("uniform",)
-    seed: Annotated[int, Range(0)] = 0
+    seed: Seed = 0
     envs: Annotated[int, Range(1, 4096)] = 8
     options: EnvOptions = field(default_factory=EnvOptions)
     shard_transitions: Count = SHARD_TRANSITIONS
@@ -154,8 +156,12 @@ class Collector:
         Raises:
             InputError: the folder holds something else.
         """
-        if self.out.exists() and not self.out.is_dir():
-            raise InputError(f"{self.out} is a file; name a folder")
+        check_folder(self.out)
+        named = any(isinstance(policy, Function | Table) for policy in self.policies)
+        if named and not (self.out / MANIFEST).is_file():
+            _ = (
+                self._sample_frames
+            )  # So that what turns out to be no policy leaves no folder behind.
         self.out.mkdir(parents=True, exist_ok=True)
         with locked(self.out):
             self._prepare()
@@ -221,13 +227,14 @@ class Collector:
             workers: processes that make shards; the result does not depend on their number.
             progress: called with the number of new transitions.
         """
+        check_workers(workers)
         self.prepare()
         with locked(self.out):
             self._prepare()  # Again, since another process may have had the folder in between.
             if self.is_finished():
                 return
             counts: list[int] = []
-            if workers <= 1:
+            if workers == 1:
                 while (missing := self.request.transitions - sum(counts)) > 0:
                     counts.append(self.make_shard(len(counts), progress, limit=missing))
             else:

@@ -54,7 +54,7 @@ def write_dataset(
     Raises:
         InputError: the folder is not empty, or an episode cannot be used.
     """
-    if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
+    if out.is_dir() and any(out.iterdir()):
         raise InputError(f"{out} exists already and is not empty; name another folder")
     if not 1 <= num_actions <= MOST_ACTIONS:
         raise InputError(

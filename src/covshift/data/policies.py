@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from covshift.data.array_files import read_array
-from covshift.errors import InputError
+from covshift.errors import InputError, reason_of
 
 GRAMMAR = "uniform | file:P.npy | run:DIR,epsilon=E | module:function"
 _TOLERANCE = 1e-5
@@ -95,9 +95,10 @@ class Function:
         """What the function returns."""
         try:
             rows = np.asarray(self.function(observations), dtype=np.float64)
-        except (TypeError, ValueError) as error:
+        except (Exception, SystemExit) as error:  # Whatever a function raises that is no policy.
             raise InputError(
-                f"{self.name} is no policy, since it cannot be called with a batch of observations: {error}"
+                f"{self.name} is no policy, since it cannot be called with a batch of observations: "
+                f"{reason_of(error)}"
             ) from error
         if rows.shape != (len(observations), self.num_actions):
             raise InputError(
@@ -147,28 +148,33 @@ def import_function(what: str, text: str) -> Callable[..., Any]:
     Raises:
         InputError: it cannot be imported, or is not a function.
     """
-    if "" not in sys.path and str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    try:
-        function = pkgutil.resolve_name(text)
-    except Exception as error:  # Whatever the module raises while it is imported.
-        raise InputError(f"the {what} '{text}' cannot be imported: {error}") from error
+    function = import_object(what, text)
     if not callable(function):
         raise InputError(f"the {what} '{text}' is not a function, but {type(function).__name__}")
     return cast(Callable[..., Any], function)
 
 
+def import_object(what: str, text: str) -> Any:
+    """What `module:name` refers to, as `import_function`; it need not be a function."""
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        return pkgutil.resolve_name(text)
+    except (Exception, SystemExit) as error:  # Whatever the module raises while it is imported.
+        raise InputError(f"the {what} '{text}' cannot be imported: {reason_of(error)}") from error
+
+
 def _load_table(path: str, num_actions: int) -> Table:
     try:
         if Path(path).exists() and not Path(path).is_file():
-            raise InputError(f"the policy file {path} cannot be read: it is not an ordinary file")
+            raise ValueError("it is not an ordinary file")
         data = Path(path).read_bytes()
         table = read_array(io.BytesIO(data), len(data))
     except (OSError, ValueError, EOFError, SyntaxError) as error:
         raise InputError(
             f"the policy file {path} cannot be read: {error}; it must hold one array of numbers, as np.save writes it"
         ) from error
-    if table.ndim != 2 or table.shape[1] != num_actions:
+    if table.ndim != 2 or table.shape[1] != num_actions or not len(table):
         raise InputError(
             f"the policy file {path} has shape {table.shape}, but (states, {num_actions}) is needed"
         )

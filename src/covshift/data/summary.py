@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from covshift.data.dataset import Dataset
 from covshift.errors import InputError
+from covshift.files import whole_file
 
 
 def summarize(dataset: Dataset) -> dict[str, str]:
@@ -56,8 +57,8 @@ def contact_sheet(dataset: Dataset, path: Path, count: int = 24) -> Path:
     rows = np.flatnonzero(store.is_state)
     chosen = rows[np.linspace(0, len(rows) - 1, count).astype(int)]
     figure = Figure(figsize=(9, 1.65 * -(-count // 6)), layout="constrained")
-    known = figure.canvas.get_supported_filetypes()
-    if path.suffix.lower().removeprefix(".") not in known:
+    kind = path.suffix.lower().removeprefix(".")
+    if kind not in figure.canvas.get_supported_filetypes():
         raise InputError(
             f"the contact sheet must be a picture such as {path.stem}.png, but it is {path}"
         )
@@ -68,8 +69,8 @@ def contact_sheet(dataset: Dataset, path: Path, count: int = 24) -> Path:
         panel.imshow(image, cmap="gray", interpolation="nearest", vmin=0, vmax=top)
         panel.set_title(f"row {row}", fontsize=7)
         panel.set_axis_off()
-    with mpl.rc_context({"savefig.dpi": 130}):
-        figure.savefig(path)
+    with mpl.rc_context({"savefig.dpi": 130}), whole_file(path) as partial:
+        figure.savefig(partial, format=kind)
     return path
 
 

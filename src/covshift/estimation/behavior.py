@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, final
+from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 import numpy as np
 import scipy.optimize
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from covshift.errors import InputError
-from covshift.estimation.features import Features
+from covshift.estimation.columns import as_column
+from covshift.estimation.features import Features, FeaturesLike, as_features
+from covshift.estimation.inputs import Data, as_logs
 from covshift.estimation.logs import Logs
 from covshift.estimation.policies import PolicyLike, as_policy
 from covshift.validation import Dense, Vector
 
-BehaviorLike: TypeAlias = PolicyLike | NDArray[np.float64] | None
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+BehaviorLike: TypeAlias = PolicyLike | None
 """None for the logged μ; a policy; one probability per transition; or 'estimate'."""
 
 Predict: TypeAlias = Callable[[NDArray[Any]], Dense]
@@ -53,6 +57,8 @@ class Calibration:
 
     def plot(self) -> Figure:
         """Observed against estimated shares; a calibrated estimate lies on the diagonal."""
+        from matplotlib.figure import Figure
+
         figure = Figure(figsize=(4.2, 4.0), layout="constrained")
         axes: Axes = figure.subplots()
         axes.plot([0, 1], [0, 1], color="0.6", linewidth=1)
@@ -77,24 +83,21 @@ def with_behavior(
     if behavior is None:
         if logs.mu is None:
             raise InputError(
-                "the data hold no μ(a|s): add it as `mu`, give the policy that took the actions as "
+                "the data hold no μ(a|s): add it as the column `propensity`, give the policy that took the actions as "
                 "`behavior`, or say behavior='estimate'"
             )
         return logs, None
     if isinstance(behavior, str) and behavior == "estimate":
         return estimate_behavior(logs, features)
-    if isinstance(behavior, np.ndarray) and behavior.ndim == 1:
-        if len(behavior) != logs.num_transitions:
-            raise InputError(
-                f"behavior has {len(behavior)} entries, but {logs.num_transitions} are needed"
-            )
-        return replace(logs, mu=behavior.astype(np.float64)), None
-    policy = as_policy(behavior, logs.num_actions)
-    parts = [
-        policy.probabilities(logs.states(rows))[np.arange(len(rows)), logs.action[rows]]
-        for rows in logs.blocks()
-    ]
-    return replace(logs, mu=np.concatenate(parts)), None
+    if isinstance(behavior, np.ndarray | list) or hasattr(behavior, "to_numpy"):
+        given = as_column("behavior", behavior)
+        if given.ndim == 1 and given.dtype != object:
+            if len(given) != logs.num_transitions:
+                raise InputError(
+                    f"behavior has {len(given)} entries, but {logs.num_transitions} are needed"
+                )
+            return replace(logs, mu=given.astype(np.float64)), None
+    return replace(logs, mu=_taken_probabilities(logs, behavior)), None
 
 
 def estimate_behavior(
@@ -113,6 +116,85 @@ def estimate_behavior(
         smoothing: in a table, the count that every action starts with; in a logistic regression, the weight of
             the penalty ½‖w‖².
     """
+    every = _predict_actions(logs, features, folds, smoothing)
+    taken = logs.action.astype(np.int64)
+    mu = every[np.arange(len(taken)), taken]
+    calibration = _calibrate(every, taken, mu)
+    warnings.warn(
+        f"μ is estimated from the data: calibration error {calibration.error:.3f}, mean log-likelihood "
+        f"{calibration.log_likelihood:.3f}; look at `calibration.plot()`",
+        stacklevel=2,
+    )
+    return replace(logs, mu=mu), calibration
+
+
+def balanced_behavior(
+    data: Data,
+    policies: Sequence[PolicyLike],
+    which: ArrayLike,
+    *,
+    features: FeaturesLike = None,
+) -> Vector:
+    """The balanced denominator μ̄(a|s) = Σ_k w_k(s) μ_k(a|s) of data that several known policies logged.
+
+    w_k(s) is the probability that policy k is the one that acted in s. It is estimated as an action is by 'estimate': counts in a table, logistic
+    regression on features, each trajectory by a fit to the others. Give the result as `behavior`. With μ̄ in place of each
+    row's own μ_k, ρ = π/μ̄ varies less (B9, data of several policies), and it is enough that one of the policies takes what π takes. Do not use it
+    with products of ρ: within a trajectory the policy stays the same, which μ̄ does not know.
+
+    Args:
+        data: anything that `as_logs` accepts.
+        policies: the policies that logged the data.
+        which: for each trajectory the number of its policy, from 0.
+        features: what the estimate of w_k may know about the states, as in `estimate_ratio`.
+
+    Returns:
+        One probability per transition.
+
+    Reference: Chen et al., Infinite-horizon off-policy policy evaluation with multiple behavior policies (2020).
+
+    Example:
+        >>> from covshift.estimation import balanced_behavior, evaluate_policy, simulate_logs
+        >>> from covshift.theory.examples import random_walk
+        >>> walk = random_walk()
+        >>> logs = simulate_logs(walk.mdp, walk.mu, 100, 20, np.random.default_rng(0))
+        >>> mu = balanced_behavior(logs, [walk.mu, walk.pi], np.zeros(len(logs), dtype=int))
+        >>> bool(np.abs(mu - np.asarray(logs.mu)).max() < 0.05)  # nearly all weight is on the policy that acted
+        True
+    """
+    logs = as_logs(data)
+    numbers = np.asarray(which)
+    if numbers.shape != (len(logs),) or numbers.dtype.kind not in "iu":
+        raise InputError(
+            f"which must hold a whole number for each of {len(logs)} trajectories, but it has shape {numbers.shape} and "
+            f"type {numbers.dtype}"
+        )
+    if not len(policies) or numbers.min() < 0 or numbers.max() >= len(policies):
+        raise InputError(
+            f"which names the policies {numbers.min()} … {numbers.max()}, but {len(policies)} are given"
+        )
+    owners = replace(logs, action=numbers[logs.trajectory], num_actions=len(policies), mu=None)
+    weights = _predict_actions(owners, as_features(features, logs))
+    total = np.zeros(logs.num_transitions)
+    for policy, weight in zip(policies, weights.T, strict=True):
+        total += weight * _taken_probabilities(logs, policy)
+    return total
+
+
+def _taken_probabilities(logs: Logs, policy: PolicyLike) -> Vector:
+    """The probability that a policy gives to each action taken."""
+    made = as_policy(policy, logs.num_actions, logs)
+    parts = [
+        made.probabilities(logs.states(rows))[np.arange(len(rows)), logs.action[rows]]
+        for rows in logs.blocks()
+    ]
+    return np.concatenate(parts)
+
+
+def _predict_actions(
+    logs: Logs, features: Features, folds: int = 5, smoothing: float = 1.0
+) -> Dense:
+    """The probabilities of all actions in each state, each trajectory by a fit to the other folds."""
     count = min(folds, len(logs))
     if count < 2:
         raise InputError(
@@ -126,15 +208,7 @@ def estimate_behavior(
         rows = np.flatnonzero(fold[logs.trajectory] == held_out)
         for part in np.array_split(rows, -(-len(rows) // (1 << 18))):
             every[part] = predict(features(logs.states(part)))
-    taken = logs.action.astype(np.int64)
-    mu = every[np.arange(len(taken)), taken]
-    calibration = _calibrate(every, taken, mu)
-    warnings.warn(
-        f"μ is estimated from the data: calibration error {calibration.error:.3f}, mean log-likelihood "
-        f"{calibration.log_likelihood:.3f}; look at `calibration.plot()`",
-        stacklevel=2,
-    )
-    return replace(logs, mu=mu), calibration
+    return every
 
 
 def _fit_counts(logs: Logs, features: Features, smoothing: float) -> Predict:

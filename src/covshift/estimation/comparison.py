@@ -5,23 +5,29 @@ from __future__ import annotations
 import csv
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from covshift.errors import InputError
 from covshift.estimation.diagnostics import Flag
+from covshift.estimation.display import as_html, make_frame
 from covshift.estimation.estimand import Estimand
 from covshift.estimation.estimators import ESTIMATORS
+from covshift.estimation.intervals import bootstrap_interval
+from covshift.estimation.selection import Selection
+from covshift.estimation.value_diagnostics import ValueDiagnostics
 from covshift.report.plots import COLORS, house_style, panels
 from covshift.validation import Vector
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ValueEstimate:
-    """An estimated value with its interval.
+    """An estimated value with its interval, and whether to believe it.
 
     Attributes:
         estimator: name of the estimator.
@@ -33,6 +39,8 @@ class ValueEstimate:
         replicates: the estimates from the bootstrap's replicates; NaN for a replicate that has no answer.
         seconds: time the estimate took.
         pairing: number of trajectories and seed of the bootstrap; replicates of estimates that share them are paired.
+        diagnostics: whether to believe it.
+        selection: what `estimator="auto"` compared; None otherwise.
     """
 
     estimator: str
@@ -44,6 +52,18 @@ class ValueEstimate:
     replicates: Vector
     seconds: float
     pairing: tuple[int, int]
+    diagnostics: ValueDiagnostics
+    selection: Selection | None = None
+
+    @property
+    def flag(self) -> Flag:
+        """`ok`, or what speaks against the estimate; see `ValueDiagnostics`."""
+        return self.diagnostics.flag
+
+    @property
+    def verdict(self) -> str:
+        """Whether to believe the estimate, and why, in words."""
+        return self.diagnostics.verdict
 
     @property
     def standard_error(self) -> float:
@@ -77,8 +97,17 @@ class ValueEstimate:
                 "same seed, interval and replicates"
             )
         replicates = self.replicates - other.replicates
-        low, high = percentile_interval(replicates, self.level)
-        return Difference(self, other, self.value - other.value, low, high, replicates)
+        low, high = bootstrap_interval(replicates, self.level, self.pairing[0])
+        flags: dict[str, Flag] = {"new": self.flag, "old": other.flag}
+        doubts: dict[str, Flag] = {policy: flag for policy, flag in flags.items() if flag != "ok"}
+        return Difference(self, other, self.value - other.value, low, high, replicates, doubts)
+
+    def to_frame(self) -> Any:
+        """A pandas frame with one row, the record."""
+        return make_frame({name: [value] for name, value in self.record().items()})
+
+    def _repr_html_(self) -> str:
+        return as_html(self.estimand.describe(), [self.record()])
 
     def record(self) -> dict[str, Any]:
         """The estimate as plain values, for tables and JSON."""
@@ -92,11 +121,22 @@ class ValueEstimate:
             "level": self.level,
             "standard_error": self.standard_error,
             "seconds": self.seconds,
+            "flag": self.flag,
+            "effective_sample": None if np.isnan(n := self.diagnostics.effective_sample) else n,
+            "violation": self.diagnostics.violation,
+            "verdict": self.verdict,
         }
 
     def __str__(self) -> str:
-        interval = "" if np.isnan(self.low) else f" [{self.low:.4g}, {self.high:.4g}]"
-        return f"{self.estimator}: {self.value:.4g}{interval}"
+        return f"{self.estimator}: {self.value:.4g}{self._interval()}"
+
+    def __repr__(self) -> str:
+        level = "" if np.isnan(self.low) else f" at {self.level:.0%}"
+        asked = self.estimand.describe()
+        return f"{self}{level}, {asked}\n{self.flag}: {self.verdict}"
+
+    def _interval(self) -> str:
+        return "" if np.isnan(self.low) else f" [{self.low:.4g}, {self.high:.4g}]"
 
 
 @final
@@ -111,7 +151,7 @@ class Difference:
         low: lower end of the interval, of the level that both estimates have.
         high: upper end of the interval.
         replicates: the differences of the bootstrap's replicates.
-        doubts: why the difference should not be relied on, by policy; empty if no diagnostic warns, or none was asked.
+        doubts: why the difference should not be relied on, by policy; empty if no diagnostic warns.
     """
 
     new: ValueEstimate
@@ -121,6 +161,20 @@ class Difference:
     high: float
     replicates: Vector
     doubts: dict[str, Flag] = field(default_factory=dict)
+
+    def to_frame(self) -> Any:
+        """A pandas frame with a row for the new policy, one for the old policy, and one for the difference."""
+        rows = {"new": self.new, "old": self.old, "difference": self}
+        columns = {
+            name: [getattr(row, name) for row in rows.values()] for name in ("value", "low", "high")
+        }
+        return make_frame({"policy": list(rows), **columns})
+
+    def __repr__(self) -> str:
+        return self.verdict
+
+    def _repr_html_(self) -> str:
+        return as_html(self.verdict, self.to_frame().to_dict("records"))
 
     @property
     def is_clear(self) -> bool:
@@ -139,21 +193,14 @@ class Difference:
         if not self.doubts:
             return text
         why = ", ".join(f"{flag} for the {policy} policy" for policy, flag in self.doubts.items())
-        return f"Do not rely on this: the ratio is flagged {why}, so the interval may miss the truth. {text}"
+        return f"Do not rely on this: the estimate is flagged {why}, so the interval may miss the truth. {text}"
 
     def __str__(self) -> str:
         return self.verdict
 
 
-def percentile_interval(replicates: Vector, level: float) -> tuple[float, float]:
-    """The middle of the replicates that holds this share of them; those without an answer are left out."""
-    tail = 50.0 * (1.0 - level)
-    low, high = np.percentile(replicates[np.isfinite(replicates)], [tail, 100.0 - tail])
-    return float(low), float(high)
-
-
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Comparison:
     """Several estimates of one value, some of which may have failed.
 
@@ -173,13 +220,37 @@ class Comparison:
                 return estimate
         raise InputError(self.failures.get(name, f"'{name}' was not among the estimators"))
 
+    @property
+    def groups(self) -> list[list[ValueEstimate]]:
+        """The estimates, with those together that are the same number in the data and in every replicate.
+
+        On a table `dr`, `fqe` and the DICE family are one number by algebra, so their agreement is no evidence.
+        """
+        made: list[list[ValueEstimate]] = []
+        for estimate in self.estimates:
+            same = next((group for group in made if _is_same(group[0], estimate)), None)
+            if same is None:
+                made.append([estimate])
+            else:
+                same.append(estimate)
+        return made
+
+    def __repr__(self) -> str:
+        lines = [self.estimates[0].estimand.describe()] if self.estimates else []
+        for group in self.groups:
+            names = ", ".join(estimate.estimator for estimate in group)
+            first = group[0]
+            lines.append(f"{first.value:<8.4g}{first._interval():22} {first.flag:12} {names}")
+        return "\n".join([*lines, *(f"{name}: {why}" for name, why in self.failures.items())])
+
     def plot(self) -> Figure:
-        """Draws one row per estimator: its estimate, its interval, and the true value if it is known."""
+        """Draws one row per different estimate: its value, its interval, and the true value if it is known."""
+        groups = self.groups
         with house_style():
-            height = 1.2 + 0.32 * len(self.estimates)
+            height = 1.2 + 0.32 * len(groups)
             figure, (axes,) = panels(1, width=7.5, height=height)
-            rows = np.arange(len(self.estimates))[::-1]
-            for row, estimate in zip(rows, self.estimates, strict=True):
+            rows = np.arange(len(groups))[::-1]
+            for row, (estimate, *_) in zip(rows, groups, strict=True):
                 color = "0.55" if estimate.estimator == "behavior" else COLORS[0]
                 if not np.isnan(estimate.low):
                     axes.plot([estimate.low, estimate.high], [row, row], color=color, linewidth=2)
@@ -187,11 +258,21 @@ class Comparison:
             if self.truth is not None:
                 axes.axvline(self.truth, color=COLORS[1], label="true value")
                 axes.legend(loc="lower right")
-            axes.set_yticks(rows, [ESTIMATORS[e.estimator].title for e in self.estimates])
+            axes.set_yticks(rows, [_title(group) for group in groups])
             axes.set_xlim(*_limits(self))
             asked = self.estimates[0].estimand.describe() if self.estimates else ""
             axes.set(xlabel=asked, ylim=(-0.7, len(rows) - 0.3))
         return figure
+
+    def to_frame(self) -> Any:
+        """A pandas frame with one row per estimator."""
+        rows = [estimate.record() for estimate in self.estimates]
+        return make_frame({name: [row[name] for row in rows] for name in rows[0]} if rows else {})
+
+    def _repr_html_(self) -> str:
+        rows = [estimate.record() for estimate in self.estimates]
+        failed = [{"estimator": name, "estimand": why} for name, why in self.failures.items()]
+        return as_html("Estimates of one value", [*rows, *failed])
 
     def write_csv(self, path: Path | str) -> Path:
         """Writes one line per estimator."""
@@ -202,6 +283,19 @@ class Comparison:
             writer.writeheader()
             writer.writerows(row | {"truth": self.truth} for row in rows)
         return path
+
+
+def _is_same(one: ValueEstimate, other: ValueEstimate) -> bool:
+    """Whether two estimates are equal up to rounding, and so are all of their replicates."""
+    pairs = np.column_stack([np.append(e.value, e.replicates) for e in (one, other)])
+    return bool(np.allclose(pairs[:, 0], pairs[:, 1], rtol=1e-5, atol=1e-9, equal_nan=True))
+
+
+def _title(group: list[ValueEstimate]) -> str:
+    """Whole titles of one or two estimators; short names of more."""
+    if len(group) <= 2:
+        return ", ".join(ESTIMATORS[estimate.estimator].title for estimate in group)
+    return ", ".join(estimate.estimator for estimate in group)
 
 
 def _limits(comparison: Comparison) -> tuple[float, float]:

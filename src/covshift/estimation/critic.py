@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from covshift.estimation.estimand import Estimand
 from covshift.estimation.experience import Experience
@@ -13,7 +14,7 @@ from covshift.estimation.model import EmpiricalModel
 from covshift.estimation.moments import PairMoments, solve
 from covshift.estimation.sample import Sample
 from covshift.theory.chain import as_dense
-from covshift.validation import Vector
+from covshift.validation import Dense, Vector
 
 
 @final
@@ -35,12 +36,18 @@ class Critic:
 
     def values(self, experience: Experience, sample: Sample) -> tuple[Vector, Vector]:
         """Q̂(s, a) and V̂(s') of each transition."""
-        theta = self.theta.reshape(-1, experience.num_actions)
-        q_tm1, q_t = (
-            theta[x] if experience.is_tabular else x @ theta for x in (sample.x_tm1, sample.x_t)
-        )
-        v_t = np.where(sample.terminated_t, self.restart_value, (sample.pi_t * q_t).sum(axis=1))
+        q_tm1 = self._q(experience, sample.x_tm1)
+        v_t = self.state_values(experience, sample.x_t, sample.pi_t)
+        v_t = np.where(sample.terminated_t, self.restart_value, v_t)
         return q_tm1[np.arange(len(q_tm1)), sample.a_tm1], v_t
+
+    def state_values(self, experience: Experience, x: NDArray[Any], pi: Dense) -> Vector:
+        """V̂(s) = Σ_b π(b|s) Q̂(s, b)."""
+        return np.asarray((pi * self._q(experience, x)).sum(axis=1))
+
+    def _q(self, experience: Experience, x: NDArray[Any]) -> Dense:
+        theta = self.theta.reshape(-1, experience.num_actions)
+        return np.asarray(theta[x] if experience.is_tabular else x @ theta)
 
 
 def fit_critic(experience: Experience, estimand: Estimand) -> Critic:

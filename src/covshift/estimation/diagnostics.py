@@ -19,7 +19,7 @@ from covshift.theory.bounds import mean_ratio_bounds, mean_ratio_is_possible
 from covshift.validation import Vector
 
 Flag: TypeAlias = Literal[
-    "ok", "collapsed", "diverged", "impossible", "low support", "misspecified"
+    "ok", "collapsed", "diverged", "impossible", "low support", "misspecified", "unstable"
 ]
 
 COLLAPSED, DIVERGED = 0.2, 5.0
@@ -60,9 +60,13 @@ class Diagnostics:
         violation: a lower bound on ‖Y_γ̂ĉ - ĉ‖, which the features need not see, by a flexible model on held-out
             trajectories; see `misspecification.find_violation`. NaN if it was not checked, as on tables.
         violation_error: its standard error.
+        imbalance: the same for an entry of the observation or its square, of which the worst one is taken; see
+            `misspecification.find_imbalance`.
+        imbalance_error: its standard error.
         flag: `collapsed` or `diverged` if the mean is far from 1; `impossible` if visits are counted and no
             policy can have this mean (B6, the bounds on E_μ[c]); `low support` if the data hold too little of what
-            π does; `misspecified` if the violation exceeds 3 % of ‖ĉ‖ by two standard errors.
+            π does; `misspecified` if the violation or the imbalance surely exceeds 3 % of ‖ĉ‖. A value can also be
+            `unstable`; see `ValueDiagnostics`.
     """
 
     transitions: int
@@ -76,6 +80,8 @@ class Diagnostics:
     held_out_residual: float
     violation: float
     violation_error: float
+    imbalance: float
+    imbalance_error: float
     flag: Flag
 
     def record(self) -> dict[str, Any]:
@@ -94,7 +100,7 @@ class Diagnostics:
         return cls(**dict.fromkeys(_ADDED, math.nan) | known)
 
 
-_ADDED = ("violation", "violation_error")
+_ADDED = ("violation", "violation_error", "imbalance", "imbalance_error")
 """Fields that estimates of older versions lack."""
 
 if TYPE_CHECKING:
@@ -115,8 +121,9 @@ def diagnose(
     function: RatioFunction,
     held_out_residual: float,
     violation: Violation = UNCHECKED,
+    imbalance: Violation = UNCHECKED,
 ) -> Diagnostics:
-    """Computes all diagnostics of a fitted ratio; the last two arguments come from a fit to a part of the data."""
+    """Computes all diagnostics of a fitted ratio; the last three arguments come from a fit to a part of the data."""
     experience = problem.experience
     sums = np.zeros(7)
     largest = 0.0
@@ -134,7 +141,7 @@ def diagnose(
     is_thin = pair_share < THIN and pair_share * count < FEWEST_EFFECTIVE
     if flag == "ok" and (unsupported > UNSUPPORTED or is_thin):
         flag = "low support"
-    if flag == "ok" and _is_sure(violation):
+    if flag == "ok" and (_is_sure(violation) or _is_sure(imbalance)):
         flag = "misspecified"
     return Diagnostics(
         experience.logs.num_transitions,
@@ -148,6 +155,8 @@ def diagnose(
         held_out_residual,
         violation.size,
         violation.standard_error,
+        imbalance.size,
+        imbalance.standard_error,
         flag,
     )
 
@@ -203,8 +212,7 @@ def _flag(problem: RatioProblem, mean: float, largest: float, initial_share: flo
 
 
 def _is_sure(violation: Violation) -> bool:
-    least = violation.size - 2.0 * violation.standard_error
-    return bool(least > MISSPECIFIED * violation.norm)
+    return bool(violation.sure > MISSPECIFIED * violation.norm)
 
 
 def _share(total: float, squares: float, count: float) -> float:

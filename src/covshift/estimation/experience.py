@@ -71,7 +71,7 @@ class Experience:
         given = as_logs(data)
         made = as_features(features, given)
         logs, calibration = with_behavior(given, made, behavior)
-        experience = cls(logs, as_policy(policy, logs.num_actions), made, calibration)
+        experience = cls(logs, as_policy(policy, logs.num_actions, logs), made, calibration)
         if not any((sample.rho_tm1 > 0).any() for sample in experience.samples()):
             raise InputError(
                 f"the target policy gives probability 0 to all {logs.num_transitions:,} logged actions: the "
@@ -113,7 +113,7 @@ class Experience:
         Equal transitions of a weighted table are one row with the sum of their weights and their mean reward. So another weighting
         costs one sparse product and not a pass over the data.
         """
-        if self.weights is None or not self.is_tabular:
+        if not self.is_tabular or (self.weights is None and self.logs.mapper is None):
             yield from self.samples()
             return
         found = self.shared("merged transitions", self._merge)
@@ -165,16 +165,22 @@ class Experience:
     def select(self, trajectories: NDArray[np.bool_]) -> Experience:
         """The trajectories that a mask or a list of numbers picks."""
         weights = None if self.weights is None else self.weights[trajectories]
-        return replace(
-            self,
-            logs=self.logs[trajectories],
-            weights=weights,
-            _kept=[],
-            _shared={},
-            _own={},
-            _batch=[],
-            _origin=None,
-        )
+        return self._changed(logs=self.logs[trajectories], weights=weights)
+
+    def with_features(self, features: Features) -> Experience:
+        """The same data with other features of the states."""
+        return self._changed(features=features)
+
+    def _changed(self, **changed: Any) -> Experience:
+        """Other data, of which nothing is computed yet."""
+        fresh: dict[str, Any] = {
+            "_kept": [],
+            "_shared": {},
+            "_own": {},
+            "_batch": [],
+            "_origin": None,
+        }
+        return replace(self, **fresh | changed)
 
     def resolve(self, semantics: EpisodeSemantics | None) -> EpisodeSemantics:
         """The semantics asked for, checked; by default `visits` if an episode terminated, else `continuing`."""
@@ -216,6 +222,9 @@ class Experience:
         )
 
     def _merge(self) -> MergedTransitions:
+        if (mapper := self.logs.mapper) is not None:
+            parts = mapper.map(self, Experience._merge, [()] * len(mapper.bounds))
+            return MergedTransitions.join(parts, self.features.size)
         plain = replace(self, weights=None)
         return MergedTransitions.of(plain.samples(), self.features.size, len(self.logs))
 

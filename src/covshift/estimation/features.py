@@ -9,7 +9,8 @@ from typing import Any, ClassVar, Protocol, TypeAlias, cast, final
 import numpy as np
 from numpy.typing import NDArray
 
-from covshift.errors import InputError
+from covshift.errors import InputError, reason_of
+from covshift.estimation.labels import Labels
 from covshift.estimation.logs import Logs
 from covshift.validation import Dense, Vector, as_table
 
@@ -175,7 +176,7 @@ class FunctionFeatures:
 
     def __call__(self, states: NDArray[Any]) -> NDArray[Any]:
         """The function's rows."""
-        rows = np.asarray(self.function(states), dtype=np.float64)
+        rows = _computed(self.function, states)
         if rows.shape != (len(states), self.size):
             raise InputError(
                 f"the features have shape {rows.shape}, but ({len(states)}, {self.size}) is needed"
@@ -222,13 +223,22 @@ def as_features(features: FeaturesLike, logs: Logs) -> Features:
     if hasattr(features, "is_tabular"):
         return cast(Features, features)
     if callable(features):
-        row = np.asarray(features(logs.states(np.zeros(1, dtype=np.int64))))
+        if (labels := logs.state_labels) is not None:
+            features = of_labels(features, labels)
+        row = _computed(features, logs.states(np.zeros(1, dtype=np.int64)))
         if row.ndim != 2:
             raise InputError(
                 f"the features of one state have shape {row.shape}, but (1, features) is needed"
             )
         return FunctionFeatures(features, row.shape[1])
     return Table(as_table("features", features, (-1, -1)))
+
+
+def of_labels(
+    features: Callable[[NDArray[Any]], Any], labels: Labels
+) -> Callable[[NDArray[Any]], Any]:
+    """A function of labels as one of the numbers that stand for them."""
+    return lambda numbers: features(labels.decode(numbers))
 
 
 def save_features(features: Features) -> tuple[str, dict[str, NDArray[Any]]]:
@@ -252,6 +262,16 @@ def load_features(kind: str, arrays: dict[str, NDArray[Any]], given: FeaturesLik
     return _SAVED[kind](**{name: v if v.ndim else int(v) for name, v in arrays.items()})
 
 
+def _computed(function: Callable[[NDArray[Any]], Any], states: NDArray[Any]) -> Dense:
+    """What a user's function gives for a batch of states."""
+    try:
+        return np.asarray(function(states), dtype=np.float64)
+    except (Exception, SystemExit) as error:  # Whatever a function raises that gives no features.
+        raise InputError(
+            f"the features cannot be computed from a batch of states: {reason_of(error)}"
+        ) from error
+
+
 def _flat(states: NDArray[Any]) -> Dense:
     return states.reshape(len(states), -1).astype(np.float64)
 
@@ -268,6 +288,8 @@ def _standardization(logs: Logs) -> tuple[Vector, Vector]:
 
 def _num_states(logs: Logs) -> int | None:
     """The number of states if they are whole numbers or one-hot vectors, else None."""
+    if logs.state_labels is not None:
+        return len(logs.state_labels)
     first = logs.states(np.zeros(1, dtype=np.int64))
     if first.ndim == 2 and first.dtype.kind in "iub":
         blocks = (logs.states(rows) for rows in logs.blocks())

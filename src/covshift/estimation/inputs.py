@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -16,46 +17,131 @@ from covshift.data.import_export import has_mu, import_minari
 from covshift.data.store import Store
 from covshift.errors import InputError
 from covshift.estimation.arrays import from_arrays, from_trajectories
+from covshift.estimation.columns import has_columns
 from covshift.estimation.frames import from_frame
-from covshift.estimation.logs import Logs
+from covshift.estimation.logs import Logs, Trajectory
 from covshift.theory.mdp import FiniteMDP
 from covshift.theory.simulation import simulate
 from covshift.validation import as_policy as as_policy_table
 
 Data: TypeAlias = Any
-"""`Logs`, a folder, a `Dataset`, a `Store`, `minari:NAME`, a frame, a mapping of arrays, or trajectories."""
+"""Whatever `as_logs` takes."""
 
 
-def as_logs(data: Data, *, num_actions: int | None = None) -> Logs:
+def as_logs(
+    data: Data,
+    *,
+    num_actions: int | None = None,
+    action_labels: Sequence[Hashable] | None = None,
+    **names: Any,
+) -> Logs:
     """Turns anything that `estimate_ratio` and `evaluate_policy` accept into `Logs`.
 
     Args:
-        data: `Logs`; a covshift dataset (its folder, a `Dataset` or a `Store`); `minari:NAME` for a local Minari dataset;
-            a mapping of NumPy arrays (`from_arrays`); a pandas or Polars frame (`from_frame`); or an iterable
-            of `Trajectory` (`from_trajectories`).
+        data: `Logs`; a covshift dataset (its folder, a `Dataset` or a `Store`); `minari:NAME` for a local Minari dataset, or
+            the Minari dataset itself; the path of a CSV or Parquet file or of a folder of Parquet files, a pandas or
+            Polars frame, an Arrow table, a mapping from names to arrays, or a list of rows that are mappings
+            (`from_frame`); a mapping of the arguments of `from_arrays`; a d3rlpy dataset, or episodes with `observations`, `actions`, `rewards` and `terminated`
+            (`from_episodes`); or an iterable of `Trajectory` (`from_trajectories`).
         num_actions: number of actions of the environment; by default the dataset's, or one more than the
             largest action in the data.
+        action_labels: the labels of all actions, if some were never taken; by default those in the data.
+        names: names of columns, as the arguments of `from_frame`: `state`, `action`, `reward`, `terminated`, `next_state`,
+            `trajectory`, `propensity`, `truncated`, `is_initial`.
     """
+    if isinstance(data, Mapping) and "states" in data and not names:
+        known = inspect.signature(from_arrays).parameters
+        if unknown := [str(name) for name in data if name not in known]:
+            raise InputError(
+                f"from_arrays has no argument {', '.join(unknown)}; it has {', '.join(known)}"
+            )
+        needed = [name for name, one in known.items() if one.default is one.empty]
+        if missing := [name for name in needed if name not in data]:
+            raise InputError(f"the mapping lacks {', '.join(missing)}, which from_arrays needs")
+        given = {"num_actions": num_actions, "action_labels": action_labels, **data}
+        return from_arrays(**given)
+    if has_columns(data) and not isinstance(data, Logs):
+        return from_frame(data, num_actions=num_actions, action_labels=action_labels, **names)
+    if names:
+        raise InputError(
+            f"{', '.join(names)} names columns of a table, but the data are {type(data).__name__} and have none"
+        )
+    actions: dict[str, Any] = {"num_actions": num_actions, "action_labels": action_labels}
+    if isinstance(data, Iterator):
+        data = list(data)
+    if isinstance(data, Logs | Store | Dataset | str | Path) or hasattr(data, "iterate_episodes"):
+        if action_labels is not None:
+            raise InputError(
+                "action_labels is for tables, arrays and trajectories: these data number their actions"
+            )
+        logs = _known_logs(data)
+        if num_actions in (None, logs.num_actions):
+            return logs
+        return replace(logs, num_actions=num_actions)
+    if hasattr(data, "episodes"):
+        return from_episodes(data.episodes, **actions)
+    if isinstance(data, Sequence) and len(data) and hasattr(data[0], "observations"):
+        return from_episodes(data, **actions)
+    if isinstance(data, Iterable):
+        return from_trajectories(data, **actions)
+    raise InputError(
+        f"data of the type {type(data).__name__} are not known; give a CSV or Parquet file, a dataset's folder, a frame, "
+        "arrays by name, or trajectories"
+    )
+
+
+def _known_logs(data: Any) -> Logs:
     if isinstance(data, Logs):
         return data
     if isinstance(data, Store):
         return from_store(data)
     if isinstance(data, Dataset):
         return from_store(data.store)[data.is_chosen]
-    if isinstance(data, str) and data.startswith("minari:"):
-        return from_minari(data.removeprefix("minari:"))
-    if isinstance(data, str | Path):
-        return from_store(Store.open(data))
-    if hasattr(data, "columns") and hasattr(data, "__getitem__"):
-        return from_frame(data, num_actions=num_actions)
-    if isinstance(data, Mapping):
-        return from_arrays(**data, num_actions=num_actions)
-    if isinstance(data, Iterable):
-        return from_trajectories(data, num_actions=num_actions)
-    raise InputError(
-        f"data of the type {type(data).__name__} are not known; give a dataset's folder, a frame, arrays, "
-        "or trajectories"
-    )
+    if hasattr(data, "iterate_episodes"):
+        return from_minari(data.spec.dataset_id)
+    if str(data).startswith("minari:"):
+        return from_minari(str(data).removeprefix("minari:"))
+    if Path(data).is_file():
+        raise InputError(
+            f"{data} is not a CSV or Parquet file: its name must end in .csv, .tsv or .parquet"
+        )
+    return from_store(Store.open(data))
+
+
+def from_episodes(episodes: Iterable[Any], **actions: Any) -> Logs:
+    """Logs from objects with `observations`, `actions`, `rewards` and `terminated`, such as the episodes of a d3rlpy dataset.
+
+    An episode of d3rlpy has as many observations as actions. If it did not terminate, the state after its last action
+    is not known; then that action is no transition, as in d3rlpy itself. If an episode has one more observation than actions,
+    as an `Episode` of covshift, every action is one. μ is taken from `mu`, if the episodes have it.
+
+    Args:
+        episodes: the episodes.
+        actions: `num_actions` and `action_labels`, as in `from_arrays`.
+    """
+    made = []
+    for episode in episodes:
+        states = np.asarray(episode.observations)
+        taken, rewards = (np.asarray(c) for c in (episode.actions, episode.rewards))
+        if taken.ndim == 2 and taken.shape[1] == 1:
+            taken = taken[:, 0]
+        elif taken.ndim > 1:
+            raise InputError(
+                f"actions have the shape {taken.shape[1:]}, but discrete actions are needed"
+            )
+        mu, ended = getattr(episode, "mu", None), bool(episode.terminated)
+        count = len(taken) if ended else min(len(taken), len(states) - 1)
+        if count > 0:
+            made.append(
+                Trajectory(
+                    states if ended else states[: count + 1],
+                    taken[:count],
+                    rewards.reshape(len(rewards), -1)[:count, 0],
+                    ended,
+                    None if mu is None else np.asarray(mu)[:count],
+                )
+            )
+    return from_trajectories(made, **actions)
 
 
 def from_store(store: Store) -> Logs:

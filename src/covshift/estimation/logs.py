@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple, TypeAlias, final, overload
+from typing import Any, NamedTuple, Protocol, TypeAlias, final, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from covshift.errors import InputError
+from covshift.estimation.display import as_html, make_frame, state_columns
+from covshift.estimation.labels import Labels
 
 BLOCK = 1 << 18
 """Transitions that are in memory at once where states are streamed from a dataset."""
@@ -49,6 +51,19 @@ class Trajectory(NamedTuple):
         return f"Trajectory({len(rewards):,} transitions, {end}, sum of rewards {rewards.sum():g})"
 
 
+class Mapper(Protocol):
+    """Applies a function to parts of the data, each of which holds whole trajectories, and returns the results in order."""
+
+    @property
+    def bounds(self) -> list[tuple[int, int]]:
+        """The number of each part's first trajectory and of the one after its last."""
+
+    def map(
+        self, experience: Any, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]
+    ) -> list[Any]:
+        """`function(part, *arguments)` for each part of an `Experience`, itself an `Experience`."""
+
+
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class Logs:
@@ -73,6 +88,9 @@ class Logs:
         trajectory: the trajectory's number 0, 1, …, in this order.
         num_actions: number of actions of the environment.
         rows: the row numbers to look states up by; by default 0, 1, …
+        state_labels: the labels that the states stand for, if they are numbers of labels.
+        action_labels: the labels that the actions stand for, if they are numbers of labels.
+        mapper: computes sums over parts of the data elsewhere; None for this process. A selection of trajectories has none.
     """
 
     read_states: ReadStates
@@ -86,6 +104,9 @@ class Logs:
     trajectory: NDArray[Any]
     num_actions: int
     rows: NDArray[np.int64] | None = None
+    state_labels: Labels | None = None
+    action_labels: Labels | None = None
+    mapper: Mapper | None = None
 
     def __post_init__(self) -> None:
         _check_columns(self)
@@ -115,6 +136,8 @@ class Logs:
         first = self.states(np.zeros(1, dtype=np.int64))
         whole = first.ndim == 1 and first.dtype.kind in "iu"
         kind = "whole numbers" if whole else f"{first.dtype} arrays of shape {first.shape[1:]}"
+        if self.state_labels is not None:
+            kind = f"{len(self.state_labels)} labels"
         return (
             f"Logs({self.num_transitions:,} transitions in {len(self):,} trajectories, of which "
             f"{int(self.terminated.sum()):,} terminated; {self.num_actions} actions, μ "
@@ -154,6 +177,10 @@ class Logs:
         """The states after the transitions at these rows; meaningless where an episode terminated."""
         return self.read_next_states(self._sources(rows))
 
+    def labelled(self, states: NDArray[Any]) -> NDArray[Any]:
+        """States as users call them: by their labels, if the numbers stand for labels."""
+        return _decode(self.state_labels, states)
+
     def blocks(self, size: int = BLOCK) -> Iterator[NDArray[np.int64]]:
         """Row numbers of all transitions in order, at most `size` at a time, fewer if states are large."""
         one = np.zeros(1, dtype=np.int64)
@@ -180,6 +207,32 @@ class Logs:
             truncated=(last & ~self.terminated) | self.truncated,
         )
 
+    def to_frame(self) -> Any:
+        """A pandas frame with a row per transition, from which `from_frame` makes the same logs.
+
+        The columns are `trajectory`, `state`, `action`, `reward`, `next_state`, `terminated`, `truncated`, `is_initial` and
+        `propensity`. A vector has a column per entry, `state_0`, `state_1`, …
+        """
+        columns: dict[str, Any] = {"trajectory": self.trajectory}
+        columns |= state_columns("state", self.labelled(self.states()))
+        columns["action"] = _decode(self.action_labels, self.action)
+        columns["reward"] = self.reward
+        columns |= state_columns("next_state", self.labelled(self.next_states()))
+        for name in ("terminated", "truncated", "is_initial"):
+            columns[name] = getattr(self, name)
+        return make_frame(columns if self.mu is None else columns | {"propensity": self.mu})
+
+    def _repr_html_(self) -> str:
+        kinds = {
+            "transitions": f"{self.num_transitions:,}",
+            "trajectories": f"{len(self):,}",
+            "terminated": f"{int(self.terminated.sum()):,}",
+            "actions": self.num_actions,
+            "propensities": "unknown" if self.mu is None else "logged",
+            "mean_reward": float(self.reward.mean()),
+        }
+        return as_html("Logs", [kinds])
+
     def _sources(self, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
         chosen = np.arange(self.num_transitions) if rows is None else rows
         return chosen if self.rows is None else self.rows[chosen]
@@ -188,9 +241,11 @@ class Logs:
         rows = np.arange(self.lengths[number]) + self.starts[number]
         ended = bool(self.terminated[rows[-1]])
         states = self.states(rows)
+        if not ended:
+            states = np.concatenate([states, self.next_states(rows[-1:])])
         return Trajectory(
-            states if ended else np.concatenate([states, self.next_states(rows[-1:])]),
-            self.action[rows],
+            self.labelled(states),
+            _decode(self.action_labels, self.action[rows]),
             self.reward[rows],
             ended,
             None if self.mu is None else self.mu[rows],
@@ -201,7 +256,7 @@ class Logs:
         columns: dict[str, Any] = {name: getattr(self, name) for name in _COLUMNS} | changed
         for name in columns.keys() - changed.keys():
             columns[name] = None if columns[name] is None else columns[name][rows]
-        return replace(self, rows=self._sources(rows), **columns)
+        return replace(self, rows=self._sources(rows), mapper=None, **columns)
 
 
 def _check_columns(logs: Logs) -> None:
@@ -217,7 +272,7 @@ def _check_columns(logs: Logs) -> None:
     if bad.any():
         raise InputError(
             f"{_count(bad)} actions lie outside 0 … {logs.num_actions - 1}, the first is "
-            f"{logs.action[bad][0]}"
+            f"{logs.action[bad][0]}; give the number of actions as num_actions, or their labels as action_labels=[…]"
         )
     if logs.mu is not None:
         check_mu(logs.mu)
@@ -231,6 +286,10 @@ def _check_columns(logs: Logs) -> None:
     bad = logs.terminated & logs.truncated
     if bad.any():
         raise InputError(f"{_count(bad)} transitions are both terminated and truncated")
+
+
+def _decode(labels: Labels | None, numbers: NDArray[Any]) -> NDArray[Any]:
+    return numbers if labels is None else labels.decode(numbers)
 
 
 def check_finite(name: str, values: NDArray[Any]) -> None:

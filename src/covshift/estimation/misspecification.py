@@ -1,4 +1,4 @@
-"""A check of a ratio's equation in a richer class than that of the fit."""
+"""Checks of a ratio's equation by functions of the observation that the fit did not use."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeAlias, final
 
 import numpy as np
+import scipy.sparse as sp
+import scipy.stats
 from numpy.typing import NDArray
 
 from covshift.estimation.problem import RatioFunction, RatioProblem
 from covshift.estimation.sample import Sample
 from covshift.rules import discounted_cop_target
-from covshift.validation import Dense, Vector
+from covshift.validation import Dense
 
 MOST_ROWS = 50_000
 """The most arrivals that the flexible model is fitted to; of more data evenly spaced ones are taken."""
@@ -20,10 +22,17 @@ MOST_ROWS = 50_000
 MOST_ENTRIES = 1000
 """Observations with more entries, such as the pixels of a game, are not checked."""
 
+_ROWS = 10_000
+"""Transitions whose observations are looked at together."""
+
 FEWEST_TRAJECTORIES = 10
 """Fewer held-out trajectories give no standard error that can be relied on."""
 
-Observable: TypeAlias = Callable[[NDArray[Any]], Vector]
+CHANCE = 0.025
+"""How often chance alone may make a violation look sure."""
+
+Observables: TypeAlias = Callable[[NDArray[Any]], Dense]
+"""From a batch of observations to one column for each function g of them."""
 
 
 @final
@@ -34,14 +43,16 @@ class Violation(NamedTuple):
         size: a lower bound on ‖Y_γ̂ĉ - ĉ‖, up to chance; NaN if it was not checked.
         standard_error: of the size, over trajectories.
         norm: ‖ĉ‖ on the same data.
+        sure: what is left of the size if chance made it as large as it does in 1 of 40 cases.
     """
 
     size: float
     standard_error: float
     norm: float
+    sure: float
 
 
-UNCHECKED = Violation(math.nan, math.nan, math.nan)
+UNCHECKED = Violation(math.nan, math.nan, math.nan, math.nan)
 
 
 def find_violation(fitted: RatioProblem, test: RatioProblem, function: RatioFunction) -> Violation:
@@ -58,14 +69,12 @@ def find_violation(fitted: RatioProblem, test: RatioProblem, function: RatioFunc
         test: the same problem on other trajectories.
         function: ĉ.
     """
-    logs = test.experience.logs
-    entries = int(np.prod(logs.states(np.zeros(1, dtype=np.int64)).shape[1:]))
-    if test.experience.is_tabular or entries > MOST_ENTRIES or len(logs) < FEWEST_TRAJECTORIES:
+    if not can_check(test):
         return UNCHECKED
     return _measure(test, function, _learn_error(fitted, function))
 
 
-def _learn_error(problem: RatioProblem, function: RatioFunction) -> Observable:
+def _learn_error(problem: RatioProblem, function: RatioFunction) -> Observables:
     """A model of Y_γ̂ĉ - ĉ as a function of the observation."""
     from sklearn.ensemble import HistGradientBoostingRegressor
 
@@ -89,38 +98,80 @@ def _learn_error(problem: RatioProblem, function: RatioFunction) -> Observable:
     model = HistGradientBoostingRegressor(
         max_leaf_nodes=15, min_samples_leaf=40, early_stopping=False, random_state=0
     ).fit(np.concatenate(states), np.concatenate(errors))
-    return lambda observations: np.asarray(model.predict(_flat(observations)))
+    return lambda observations: np.asarray(model.predict(_flat(observations)))[:, None]
 
 
-def _measure(problem: RatioProblem, function: RatioFunction, observable: Observable) -> Violation:
-    """⟨g, Y_γ̂ĉ - ĉ⟩/‖g‖ in sums over transitions, as in the equation that linear fits solve."""
+def find_imbalance(test: RatioProblem, function: RatioFunction) -> Violation:
+    """The same for observables that no fit has chosen: every entry of the observation, and its square.
+
+    Of these the one is reported that surely violates the equation by most. Its bound `sure` allows for having looked at all of
+    them (Bonferroni).
+
+    Args:
+        test: the problem on trajectories that ĉ was not fitted to.
+        function: ĉ.
+    """
+    logs = test.experience.logs
+    if not can_check(test):
+        return UNCHECKED
+    every = -(-logs.num_transitions // MOST_ROWS)
+    states = _flat(logs.states(np.arange(0, logs.num_transitions, every)))
+    mean, scale = states.mean(axis=0), states.std(axis=0)
+    varying = np.flatnonzero(scale > 0)
+    if not len(varying):
+        return UNCHECKED
+
+    def observe(observations: NDArray[Any]) -> Dense:
+        x = (_flat(observations)[:, varying] - mean[varying]) / scale[varying]
+        return np.concatenate([x, x**2 - 1.0], axis=1)
+
+    return _measure(test, function, observe)
+
+
+def can_check(test: RatioProblem) -> bool:
+    """Whether held-out trajectories are many enough, and observations richer than a table and not too large."""
+    logs = test.experience.logs
+    entries = int(np.prod(logs.states(np.zeros(1, dtype=np.int64)).shape[1:]))
+    is_checked = not test.experience.is_tabular and entries <= MOST_ENTRIES
+    return is_checked and len(logs) >= FEWEST_TRAJECTORIES
+
+
+def _measure(problem: RatioProblem, function: RatioFunction, observe: Observables) -> Violation:
+    """|⟨g, Y_γ̂ĉ - ĉ⟩|/‖g‖ in sums over transitions, as in the equation that linear fits solve, for the worst g."""
     logs, discount = problem.experience.logs, problem.ratio_discount
     restarting = _restarting_flow(problem, function)
-    per_trajectory = np.zeros(len(logs))
-    squares = ratios = count = 0.0
+    per_trajectory: Any = 0.0
+    squares: Any = 0.0
+    ratios = count = 0.0
     for rows, sample in _rows(problem):
-        c, g_tm1 = function.at(sample.x_tm1), observable(logs.states(rows))
+        c, g_tm1 = function.at(sample.x_tm1), observe(logs.states(rows))
         # After an episode's end there is no state, so that nothing arrives.
         after = logs.next_states(np.where(sample.terminated_t, rows[0], rows))
         arriving = problem.discount * sample.rho_tm1 * c * ~sample.terminated_t
-        inflow = arriving * observable(after)
+        here = 1.0 - discount - c
         if problem.semantics != "continuing":
-            inflow = inflow + restarting * sample.is_initial_tm1 * g_tm1
-        balance = discount * inflow + (1.0 - discount - c) * g_tm1
-        per_trajectory += np.bincount(
-            sample.trajectory, sample.weight * balance, minlength=len(logs)
+            here = here + discount * restarting * sample.is_initial_tm1
+        balance = discount * arriving[:, None] * observe(after) + here[:, None] * g_tm1
+        owner = sp.csr_array(
+            (sample.weight, sample.trajectory, np.arange(len(rows) + 1)),
+            shape=(len(rows), len(logs)),
         )
-        squares += float(sample.weight @ g_tm1**2)
+        per_trajectory = per_trajectory + owner.T @ balance
+        squares = squares + sample.weight @ g_tm1**2
         ratios += float(sample.weight @ c**2)
         count += float(sample.weight.sum())
-    if not squares > 0:
-        return Violation(0.0, 0.0, float(np.sqrt(ratios / count)))
-    scale = np.sqrt(squares * count)
-    return Violation(
-        float(per_trajectory.sum() / scale),
-        float(per_trajectory.std(ddof=1) * np.sqrt(len(logs)) / scale),
-        float(np.sqrt(ratios / count)),
-    )
+    norm = float(np.sqrt(ratios / count))
+    kept = squares > 0
+    if not kept.any():
+        return Violation(0.0, 0.0, norm, 0.0)
+    scale = np.sqrt(squares[kept] * count)
+    sizes = per_trajectory[:, kept].sum(axis=0) / scale
+    errors = per_trajectory[:, kept].std(axis=0, ddof=1) * np.sqrt(len(logs)) / scale
+    if len(sizes) > 1:  # The sign of a learned g is known, that of an entry is not.
+        sizes = np.abs(sizes)
+    sure = sizes - scipy.stats.norm.isf(CHANCE / len(sizes)) * errors
+    worst = int(np.argmax(sure))
+    return Violation(float(sizes[worst]), float(errors[worst]), norm, float(sure[worst]))
 
 
 def _restarting_flow(problem: RatioProblem, function: RatioFunction) -> float:
@@ -136,11 +187,14 @@ def _restarting_flow(problem: RatioProblem, function: RatioFunction) -> float:
 
 
 def _rows(problem: RatioProblem) -> Iterator[tuple[NDArray[np.int64], Sample]]:
-    """The prepared samples with the numbers of their transitions."""
+    """The prepared samples with the numbers of their transitions, few at a time since observations may be long."""
     first = 0
     for sample in problem.experience.samples():
-        yield np.arange(first, first + len(sample.r_t)), sample
-        first += len(sample.r_t)
+        for low in range(0, len(sample.r_t), _ROWS):
+            columns: list[Any] = [column[low : low + _ROWS] for column in sample]
+            part = Sample(*columns)
+            yield np.arange(first, first + len(part.r_t)), part
+            first += len(part.r_t)
 
 
 def _flat(states: NDArray[Any]) -> Dense:

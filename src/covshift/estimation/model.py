@@ -185,17 +185,24 @@ class EmpiricalModel:
         """
         if chain.is_episodic:
             return 1.0
-        (states,) = chain.recurrent_classes()
         visits = self.pairs.sum(axis=1)
-        inside, total = float(visits[states].sum()), float(visits.sum())
-        if inside >= min(THIN_CLASS, THIN_SHARE * total):
+        thin = [states for states in chain.recurrent_classes() if self._is_thin(states)]
+        if not thin:
             return 1.0
+        count = sum(len(states) for states in thin)
+        inside = sum(float(visits[states].sum()) for states in thin)
         warnings.warn(
-            f"under the target policy the data lead into {len(states)} of {len(visits):,} states and never out, but only "
-            f"{inside:.0f} of {total:.0f} transitions are there; a ratio_discount of {SETTLING:g} is used in place of 1",
+            f"under the target policy the data lead into {count} of {len(visits):,} states and never out, but only "
+            f"{inside:.0f} of {visits.sum():.0f} transitions are there; a ratio_discount of {SETTLING:g} is used in place of 1",
             stacklevel=2,
         )
         return SETTLING
+
+    def _is_thin(self, states: NDArray[np.int64]) -> bool:
+        """Whether too few transitions lie in these states to believe that no other leads out of them."""
+        visits = self.pairs.sum(axis=1)
+        limit = min(THIN_CLASS, THIN_SHARE * float(visits.sum()))
+        return float(visits[states].sum()) < limit
 
     def value(self, discount: float) -> Vector:
         """V̂ = (I - γP̂_π)⁻¹ r̂_π of the states with a logged action."""
@@ -235,7 +242,7 @@ class EmpiricalModel:
                 f"from {stuck:,} of {int(visits.sum()):,} logged transitions no episode ever ends under the "
                 "target policy, so a discount of 1 has no answer: use one below 1"
             )
-        if not chain.is_episodic and len(classes) > 1:
+        if sum(not self._is_thin(states) for states in classes) > 1:
             largest = max(int(visits[states].sum()) for states in classes)
             raise InputError(
                 f"under the target policy the data fall into {len(classes)} classes of states that never meet "

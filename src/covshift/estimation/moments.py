@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -136,8 +137,8 @@ class PairMoments:
 
         def parts(sample: Sample) -> tuple[_Outer, ...]:
             weight = sample.weight
-            after = expected_features(experience, sample.x_t, sample.pi_t)
-            before = expected_features(experience, sample.x_tm1, sample.pi_tm1)
+            after = _by_action(sample.x_t, sample.pi_t)
+            before = _by_action(sample.x_tm1, sample.pi_tm1)
             taken = [weight * (sample.a_tm1 == action) for action in range(num_actions)]
             stays = ~sample.terminated_t
             x = _rows(sample.x_tm1, size)
@@ -213,7 +214,7 @@ def expected_features(experience: Experience, x: NDArray[Any], pi: NDArray[np.fl
     """Σ_b π(b|s) φ(s) ⊗ e_b, feature by feature then action by action; sparse for a table."""
     rows, num_actions = pi.shape
     if not experience.is_tabular:
-        return (x[:, :, None] * pi[:, None, :]).reshape(rows, -1)
+        return _by_action(x, pi)
     columns = (x[:, None] * num_actions + np.arange(num_actions)).ravel()
     bounds = np.arange(0, pi.size + 1, num_actions)
     made = sp.csr_array(
@@ -221,6 +222,10 @@ def expected_features(experience: Experience, x: NDArray[Any], pi: NDArray[np.fl
     )
     made.eliminate_zeros()
     return made
+
+
+def _by_action(x: NDArray[Any], pi: NDArray[np.float64]) -> Dense:
+    return np.asarray((x[:, :, None] * pi[:, None, :]).reshape(len(x), -1))
 
 
 def outer(left: Any, right: Any, weight: Vector) -> Any:
@@ -310,19 +315,36 @@ def _sum_all(
     batch: list[Experience], parts: Callable[[Sample], tuple[_Outer, ...]]
 ) -> Iterator[list[Any]]:
     """The sums of the parts for each of several weightings of the same data, in one pass if they are on features."""
-    if len(batch) == 1 or batch[0].is_tabular:
+    mapper = batch[0].logs.mapper
+    if batch[0].is_tabular or (len(batch) == 1 and mapper is None):
         for experience in batch:
             yield _sum_parts(map(parts, experience.merged()))
         return
     weights = np.stack([experience.trajectory_weights for experience in batch])
+    if mapper is None:
+        totals = _weighted_sums(batch[0], parts, weights)
+    else:
+        arguments = [(parts, weights[:, low:high]) for low, high in mapper.bounds]
+        totals = functools.reduce(_add, mapper.map(batch[0], _weighted_sums, arguments))
+    for sums in zip(*totals, strict=True):
+        yield [float(sums[0]), float(sums[1]), *sums[2:]]
+
+
+def _weighted_sums(
+    experience: Experience, parts: Callable[[Sample], tuple[_Outer, ...]], weights: Dense
+) -> list[Any]:
+    """The sums of the parts with weightings × trajectories as weights."""
     totals: list[Any] = []
-    for sample in batch[0].reweighted(np.ones(weights.shape[1])).samples():
+    for sample in experience.reweighted(np.ones(weights.shape[1])).samples():
         starts = np.flatnonzero(np.diff(sample.trajectory, prepend=-1))
         some = weights[:, sample.trajectory[starts]]
         more = [part.sum_by(starts, some) for part in parts(sample)]
-        totals = [a + b for a, b in zip(totals, more, strict=True)] if totals else more
-    for sums in zip(*totals, strict=True):
-        yield [float(sums[0]), float(sums[1]), *sums[2:]]
+        totals = _add(totals, more) if totals else more
+    return totals
+
+
+def _add(left: list[Any], right: list[Any]) -> list[Any]:
+    return [a + b for a, b in zip(left, right, strict=True)]
 
 
 def _sum_parts(parts: Iterator[tuple[_Outer, ...]]) -> list[Any]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, NotRequired, final
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired, final
 
 import numpy as np
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from pydantic import AfterValidator
 from typing_extensions import TypedDict
@@ -22,11 +22,24 @@ from covshift.estimation.diagnostics import (
     diagnose,
     projected_residual,
 )
+from covshift.estimation.display import as_html, make_frame, state_columns
 from covshift.estimation.experience import EpisodeSemantics, Experience
-from covshift.estimation.features import Features, FeaturesLike, load_features, save_features
+from covshift.estimation.features import (
+    Features,
+    FeaturesLike,
+    load_features,
+    of_labels,
+    save_features,
+)
 from covshift.estimation.fitting import fit_ratio
 from covshift.estimation.inputs import Data, as_logs
-from covshift.estimation.misspecification import UNCHECKED, Violation, find_violation
+from covshift.estimation.labels import Labels, as_label_list, objects
+from covshift.estimation.misspecification import (
+    UNCHECKED,
+    Violation,
+    find_imbalance,
+    find_violation,
+)
 from covshift.estimation.policies import PolicyLike
 from covshift.estimation.problem import FUNCTIONS, RatioFunction, RatioProblem
 from covshift.files import (
@@ -41,6 +54,9 @@ from covshift.files import (
 from covshift.report.plots import COLORS, house_style, panels
 from covshift.schema import read_json
 from covshift.validation import Vector
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 FORMAT_VERSION = 1
 SPEC, ARRAYS = "estimate.json", "estimate.npz"
@@ -67,6 +83,7 @@ class SavedEstimate(TypedDict):
         features: kind of the features.
         function: kind of the function of features.
         words: the text among their fields; estimates of older versions have none.
+        labels: the labels of the states, if they have any.
     """
 
     format_version: Annotated[int, AfterValidator(_check_version)]
@@ -77,11 +94,12 @@ class SavedEstimate(TypedDict):
     features: str
     function: Annotated[str, AfterValidator(_check_function)]
     words: NotRequired[dict[str, str]]
+    labels: NotRequired[list[Any] | None]
     diagnostics: DiagnosticsRecord
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class RatioEstimate:
     """An estimated ratio: a function of states with its diagnostics.
 
@@ -95,6 +113,7 @@ class RatioEstimate:
         diagnostics: whether to trust it.
         sample: ĉ at about 100 000 states of the data or fewer, for plots.
         calibration: how well μ is calibrated, if it was estimated.
+        labels: the labels of the states, if the data have labels and not numbers.
     """
 
     method: str
@@ -106,10 +125,16 @@ class RatioEstimate:
     diagnostics: Diagnostics
     sample: Vector
     calibration: Calibration | None = None
+    labels: Labels | None = None
 
     def ratio(self, states: Any) -> Vector:
-        """ĉ of each state in a batch."""
-        return self.function.at(self.features(np.asarray(states)))
+        """ĉ of each state in a batch; states are given as in the data, so by their labels if they have any.
+
+        Raises:
+            InputError: a label does not occur in the data.
+        """
+        given = np.asarray(states) if self.labels is None else self.labels.encode(states)
+        return self.function.at(self.features(given))
 
     def mean_over(self, data: Data) -> float:
         """Mean ĉ over the states of other data.
@@ -118,7 +143,9 @@ class RatioEstimate:
         where visits are counted with γ̂ < 1 that order is usual, but an exact ratio can break it.
         """
         logs = as_logs(data)
-        total = sum(float(self.ratio(logs.states(rows)).sum()) for rows in logs.blocks())
+        total = sum(
+            float(self.ratio(logs.labelled(logs.states(rows))).sum()) for rows in logs.blocks()
+        )
         return total / logs.num_transitions
 
     def save(self, folder: Path | str) -> Path:
@@ -142,6 +169,7 @@ class RatioEstimate:
             "features": kind,
             "function": self.function.kind,
             "words": words,
+            "labels": None if self.labels is None else list(self.labels.values),
             "diagnostics": self.diagnostics.record(),
         }
         with whole_file(path / ARRAYS) as partial, partial.open("wb") as file:
@@ -168,6 +196,10 @@ class RatioEstimate:
         spec = read_json(path / SPEC, SavedEstimate)
         arrays = read_arrays(path / ARRAYS)
         arrays |= {name: np.array(word) for name, word in spec.get("words", {}).items()}
+        words = spec.get("labels")
+        labels = None if words is None else Labels("state", tuple(as_label_list("state", words)))
+        if labels is not None and callable(features) and not hasattr(features, "is_tabular"):
+            features = of_labels(features, labels)
         try:
             return cls(
                 spec["method"],
@@ -178,11 +210,43 @@ class RatioEstimate:
                 FUNCTIONS[spec["function"]](**_under("function", arrays)),
                 Diagnostics.of_record(spec["diagnostics"]),
                 arrays["sample"],
+                labels=labels,
             )
         except (TypeError, KeyError, ValueError, AttributeError) as error:
             raise InputError(
                 f"{path / ARRAYS} holds no estimate that fits {SPEC}: {error}"
             ) from error
+
+    def to_frame(self, states: Any = None) -> Any:
+        """A pandas frame of states and their ratios; by default of all states of a table.
+
+        Raises:
+            InputError: states are not numbered, so that they must be given.
+        """
+        if states is None and not self.features.is_tabular:
+            raise InputError(
+                "the states are vectors: give those to show, as in to_frame(logs.states()[:10])"
+            )
+        if states is None:
+            numbers = np.arange(self.features.size)
+            shown = numbers if self.labels is None else self.labels.decode(numbers)
+            return make_frame({"state": shown, "ratio": self.ratio(shown)})
+        given = (
+            np.asarray(states) if self.labels is None else objects(as_label_list("state", states))
+        )
+        return make_frame({**state_columns("state", given), "ratio": self.ratio(given)})
+
+    def __repr__(self) -> str:
+        found = self.diagnostics
+        kind = "states" if self.features.is_tabular else "features"
+        return (
+            f"RatioEstimate by {self.method}, γ̂ = {self.ratio_discount:g}, {self.semantics}, {self.features.size:,} {kind}\n"
+            f"mean ratio {found.mean_ratio:.4g}, largest {found.max_ratio:.4g}, effective sample {found.ess_share:.1%}\n"
+            f"flag: {found.flag}"
+        )
+
+    def _repr_html_(self) -> str:
+        return as_html(repr(self).splitlines()[0], [self.diagnostics.record()])
 
     def plot(self) -> Figure:
         """Draws how ĉ is distributed over the data, and how much of the weight the largest ratios carry."""
@@ -262,6 +326,7 @@ def estimate_ratio(
         diagnostics,
         _some_ratios(experience, function),
         experience.calibration,
+        experience.logs.state_labels,
     )
 
 
@@ -270,29 +335,32 @@ def fit_and_diagnose(
 ) -> tuple[RatioFunction, Diagnostics]:
     """The ratio that a method estimates, with its diagnostics; see `estimate_ratio`."""
     function = fit_ratio(problem, method, **options)
-    residual, violation = _hold_out(problem, method, held_out, options)
-    return function, diagnose(problem, function, residual, violation)
+    return function, diagnose(problem, function, *_hold_out(problem, method, held_out, options))
 
 
 def _hold_out(
     problem: RatioProblem, method: str, share: float, options: dict[str, Any]
-) -> tuple[float, Violation]:
-    """The residual and the violation on trajectories spread evenly over the data, for a fit to the others."""
+) -> tuple[float, Violation, Violation]:
+    """The residual, the violation and the imbalance on trajectories spread evenly over the data, for a fit to the others."""
     count = len(problem.experience.logs)
     if not 0.0 <= share < 1.0:
         raise InputError(f"held_out must lie in [0, 1), but it is {share}")
     if count < 2 or share == 0.0:
-        return float("nan"), UNCHECKED
+        return float("nan"), UNCHECKED, UNCHECKED
     tested = np.zeros(count, dtype=bool)
     tested[np.unique(np.linspace(0, count - 1, max(1, round(share * count))).astype(int))] = True
     try:
         rest = replace(problem, experience=problem.experience.select(~tested))
         test = replace(problem, experience=problem.experience.select(tested))
-        function = fit_ratio(rest, method, **options)
-        return projected_residual(test, function), find_violation(rest, test, function)
+        with warnings.catch_warnings():
+            # What there is to warn of was said for the fit to the whole data.
+            warnings.simplefilter("ignore", UserWarning)
+            function = fit_ratio(rest, method, **options)
+        residual = projected_residual(test, function)
+        return residual, find_violation(rest, test, function), find_imbalance(test, function)
     except InputError:
         # A part of the data may not determine a ratio although the whole does.
-        return float("nan"), UNCHECKED
+        return float("nan"), UNCHECKED, UNCHECKED
 
 
 def _some_ratios(experience: Experience, function: RatioFunction, most: int = 100_000) -> Vector:

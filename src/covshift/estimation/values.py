@@ -13,21 +13,25 @@ import numpy as np
 
 from covshift.errors import InputError
 from covshift.estimation.behavior import BehaviorLike
-from covshift.estimation.comparison import (
-    Comparison,
-    Difference,
-    ValueEstimate,
-    percentile_interval,
-)
-from covshift.estimation.diagnostics import Flag
+from covshift.estimation.comparison import Comparison, Difference, ValueEstimate
 from covshift.estimation.estimand import Estimand, Objective
-from covshift.estimation.estimators import ESTIMATORS, estimators_of, find_estimator
+from covshift.estimation.estimators import (
+    ESTIMATORS,
+    estimators_of,
+    find_estimator,
+    two_opinions,
+)
 from covshift.estimation.experience import Experience
 from covshift.estimation.features import FeaturesLike
 from covshift.estimation.inputs import Data
+from covshift.estimation.intervals import (
+    bootstrap_interval,
+    empirical_likelihood_interval,
+)
 from covshift.estimation.policies import PolicyLike
-from covshift.estimation.ratio import fit_and_diagnose
-from covshift.validation import Vector, check_count, check_seed
+from covshift.estimation.selection import select
+from covshift.estimation.value_diagnostics import diagnose_value
+from covshift.validation import Dense, Vector, check_count, check_seed
 
 _BATCH_NUMBERS = 60_000_000
 """Numbers that a batch of replicates may hold."""
@@ -52,18 +56,21 @@ def evaluate_policy(
     interval: float | None = 0.95,
     replicates: int = 200,
     seed: int = 0,
+    held_out: float = 0.25,
 ) -> ValueEstimate:
     """Estimates what a policy is worth from data that another policy logged.
 
-    The interval holds the middle of a Bayesian bootstrap over trajectories. Each replicate weights every
-    trajectory by a Dirichlet draw, so that none is left out and a replicate has an answer wherever the whole
-    data have one. The interval says how the estimate varies with the data, not how far it is from the truth if
+    The interval holds the middle of a Bayesian bootstrap over trajectories, widened where they are few. Each replicate weights
+    every trajectory by a Dirichlet draw, so that none is left out and a replicate has an answer wherever the whole
+    data have one. Estimators that are means of independent terms (`pdis`, `wis`, `behavior`) have intervals by empirical
+    likelihood. The interval says how the estimate varies with the data, not how far it is from the truth if
     the features or the ratio's discount bias it.
 
     Args:
         data: anything that `as_logs` accepts.
         policy: the policy π to evaluate.
-        estimator: a name in `ESTIMATORS`.
+        estimator: a name in `ESTIMATORS`, or `auto` to choose estimator, features and γ̂ by cross-validation; see
+            `covshift.estimation.selection.select`.
         objective: `discounted` or `average`; see `Estimand`.
         discount: γ of the value.
         ratio_discount: γ̂ of the ratio, for estimators of the average reward that use one.
@@ -75,9 +82,10 @@ def evaluate_policy(
         interval: confidence level, or None for no interval.
         replicates: number of bootstrap replicates.
         seed: seed of the bootstrap.
+        held_out: share of the trajectories to hold out for the checks of the ratio, as in `estimate_ratio`; 0 skips them.
 
     Returns:
-        The estimate with its interval.
+        The estimate with its interval, its diagnostics, and a verdict in words.
 
     Example:
         >>> from covshift.estimation import evaluate_policy, simulate_logs
@@ -89,11 +97,21 @@ def evaluate_policy(
         >>> found.low < truth < found.high
         True
     """
-    experience = Experience.of(data, policy, features=features, behavior=behavior)
     estimand = Estimand(
         objective, discount, ratio_discount, ratio_method, ratio_options or {}, ridge
     )
-    return evaluate_experience(experience, estimand, estimator, interval, replicates, seed)
+    selection = None
+    if estimator == "auto":
+        experience, estimand, selection = select(
+            data, policy, estimand, features=features, behavior=behavior, seed=seed
+        )
+        estimator = selection.chosen.estimator
+    else:
+        experience = Experience.of(data, policy, features=features, behavior=behavior)
+    found = evaluate_experience(
+        experience, estimand, estimator, interval, replicates, seed, held_out
+    )
+    return replace(found, selection=selection)
 
 
 def compare_estimators(
@@ -110,12 +128,13 @@ def compare_estimators(
     interval: float | None = 0.95,
     replicates: int = 200,
     seed: int = 0,
+    held_out: float = 0.25,
     truth: float | None = None,
     progress: Callable[[int], None] = lambda count: None,
 ) -> Comparison:
     """Estimates the same value with many estimators; if they disagree, trust none of them alone.
 
-    `estimators` are names in `ESTIMATORS`, by default all that can answer for the objective. `truth` is the true
+    `estimators` are names in `ESTIMATORS`, by default all but `dr-cf` that can answer for the objective. `truth` is the true
     value, if it is known, for the picture. `progress` is called with 1 after each estimator. The other
     arguments are those of `evaluate_policy`.
 
@@ -127,7 +146,9 @@ def compare_estimators(
     names = estimators_of(objective) if estimators is None else list(estimators)
     if unknown := [name for name in names if name not in ESTIMATORS]:
         find_estimator(unknown[0], estimand)
-    found = _evaluate_all(experience, estimand, names, interval, replicates, seed, progress)
+    found = _evaluate_all(
+        experience, estimand, names, interval, replicates, seed, held_out, progress
+    )
     estimates = [one for one in found.values() if not isinstance(one, InputError)]
     failures = {name: str(one) for name, one in found.items() if isinstance(one, InputError)}
     return Comparison(estimates, failures, truth)
@@ -152,7 +173,7 @@ def compare_policies(
     """Estimates by how much a new policy is better than an old one, with a paired interval and a verdict in words.
 
     `old` is the policy to compare with; by default it is the policy that logged the data, whose value is that of the
-    logs. The ratio of each policy is diagnosed as in `estimate_ratio`. If a flag is not `ok`, the verdict warns. The other
+    logs. If the flag of one of the two estimates is not `ok`, the verdict warns. The other
     arguments are those of `evaluate_policy`.
 
     Returns:
@@ -167,22 +188,13 @@ def compare_policies(
         The data do not tell which policy is better: the d
     """
     estimand = Estimand(objective, discount, ratio_discount, ridge=ridge)
-    doubts: dict[str, Flag] = {}
 
-    def estimate(name: str, policy: PolicyLike, by: str) -> ValueEstimate:
+    def estimate(policy: PolicyLike, by: str) -> ValueEstimate:
         experience = Experience.of(data, policy, features=features, behavior=behavior)
-        found = evaluate_experience(experience, estimand, by, interval, replicates, seed)
-        if by != "behavior":
-            problem = estimand.problem(experience)
-            method, options = estimand.method(problem)
-            _, diagnostics = fit_and_diagnose(problem, method, options)
-            if diagnostics.flag != "ok":
-                doubts[name] = diagnostics.flag
-        return found
+        return evaluate_experience(experience, estimand, by, interval, replicates, seed)
 
-    after = estimate("new", new, estimator)
-    before = estimate("old", new, "behavior") if old is None else estimate("old", old, estimator)
-    return replace(after.difference(before), doubts=doubts)
+    before = estimate(new, "behavior") if old is None else estimate(old, estimator)
+    return estimate(new, estimator).difference(before)
 
 
 def evaluate_experience(
@@ -192,9 +204,12 @@ def evaluate_experience(
     interval: float | None = 0.95,
     replicates: int = 200,
     seed: int = 0,
+    held_out: float = 0.25,
 ) -> ValueEstimate:
     """`evaluate_policy` for prepared data, so that several questions can share them."""
-    all_found = _evaluate_all(experience, estimand, [estimator], interval, replicates, seed)
+    all_found = _evaluate_all(
+        experience, estimand, [estimator], interval, replicates, seed, held_out
+    )
     if isinstance(found := all_found[estimator], InputError):
         raise found
     return found
@@ -207,6 +222,7 @@ def _evaluate_all(
     interval: float | None,
     replicates: int,
     seed: int,
+    held_out: float,
     progress: Callable[[int], None] = lambda count: None,
 ) -> dict[str, ValueEstimate | InputError]:
     """The estimates by name, or why there is none. All estimators see each batch of replicates, so that they share its fits."""
@@ -218,28 +234,32 @@ def _evaluate_all(
         values[name] = _attempt(name, experience, estimand)
         seconds[name] = time.perf_counter() - started
     answering = [name for name, value in values.items() if not isinstance(value, InputError)]
+    compares = any(ESTIMATORS[name].trusts in ("ratio", "value", "either") for name in answering)
     draws: dict[str, list[float]] = {name: [] for name in answering}
+    opinions = []
     if interval is not None and answering:
         _check_trajectories(len(experience.logs))
+        opinions = [two_opinions(experience, estimand)] if compares else []
         weights = bootstrap_weights(len(experience.logs), replicates, np.random.default_rng(seed))
         size = _batch_size(experience)
-        while batch := list(islice(weights, size)):
-            members = experience.batch(batch)
-            for name in answering:
-                started = time.perf_counter()
-                for member in members:
-                    value = _attempt(name, member, estimand)
-                    draws[name].append(np.nan if isinstance(value, InputError) else value)
-                seconds[name] += time.perf_counter() - started
+        with warnings.catch_warnings():
+            # What there is to warn of was said for the whole data.
+            warnings.simplefilter("ignore", UserWarning)
+            while batch := list(islice(weights, size)):
+                members = experience.batch(batch)
+                for name in answering:
+                    started = time.perf_counter()
+                    for member in members:
+                        value = _attempt(name, member, estimand)
+                        draws[name].append(np.nan if isinstance(value, InputError) else value)
+                    seconds[name] += time.perf_counter() - started
+                opinions += [two_opinions(member, estimand) for member in members if compares]
     found: dict[str, ValueEstimate | InputError] = {}
     for name, value in values.items():
-        if isinstance(value, InputError):
-            found[name] = value
-        else:
-            pairing = len(experience.logs), seed
-            found[name] = _with_interval(
-                name, value, np.array(draws[name]), interval, estimand, seconds[name], pairing
-            )
+        found[name] = value if isinstance(value, InputError) else _finish(
+            experience, estimand, name, value, np.array(draws[name]), np.array(opinions), interval,
+            seed, held_out, seconds[name],
+        )  # fmt: skip
         progress(1)
     return found
 
@@ -260,27 +280,38 @@ def _attempt(name: str, experience: Experience, estimand: Estimand) -> float | I
     return value
 
 
-def _with_interval(
+def _finish(
+    experience: Experience,
+    estimand: Estimand,
     name: str,
     value: float,
     draws: Vector,
+    opinions: Dense,
     interval: float | None,
-    estimand: Estimand,
+    seed: int,
+    held_out: float,
     seconds: float,
-    pairing: tuple[int, int],
 ) -> ValueEstimate | InputError:
-    """The estimate with an interval from the replicates that have an answer."""
+    """The estimate with an interval from the replicates that have an answer, and with its diagnostics."""
     low = high = level = float("nan")
-    failed = int(np.isnan(draws).sum())
+    count, failed = len(experience.logs), int(np.isnan(draws).sum())
     if interval is not None:
         if failed > _MOST_FAILED * len(draws):
             return InputError(
                 f"{failed} of {len(draws)} bootstrap replicates have no answer, so that there is no interval: use "
                 "interval=None, other features or a ridge"
             )
-        low, high = percentile_interval(draws, interval)
-        level = interval
-    return ValueEstimate(name, value, low, high, level, estimand, draws, seconds, pairing)
+        level, terms = interval, ESTIMATORS[name].terms
+        if terms is None:
+            low, high = bootstrap_interval(draws, level, count)
+        else:
+            low, high = empirical_likelihood_interval(*terms(experience, estimand), level)
+    diagnostics = diagnose_value(experience, estimand, name, held_out)
+    if diagnostics.trusts not in ("products", "data") and len(opinions):
+        diagnostics = diagnostics.compared(opinions, 0.5 * (high - low))
+    return ValueEstimate(
+        name, value, low, high, level, estimand, draws, seconds, (count, seed), diagnostics
+    )
 
 
 def _batch_size(experience: Experience) -> int:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, final
 
 import covshift.experiments
 from covshift.errors import InputError
+from covshift.files import check_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -171,8 +172,7 @@ def ensure_folder(folder: Path) -> None:
     Raises:
         InputError: there is a file of this name.
     """
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder} is a file; name a folder")
+    check_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
 
 

@@ -10,14 +10,12 @@ from covshift.experiments.comparison.design import ONE_GAME, Arm, Comparison
 from covshift.experiments.comparison.results import Results
 from covshift.experiments.comparison.verdicts import (
     RULE,
+    SETTINGS_RULE,
     Scores,
-    all_shown,
-    any_shown,
-    decide,
     headline,
+    judge_settings,
     say_each,
 )
-from covshift.report.contrasts import compare
 
 BASELINE = "the preset (γ̂ = 0.99, η = 0.04, safe link)"
 OTHERS: dict[str, dict[str, Any]] = {
@@ -30,9 +28,6 @@ OTHERS: dict[str, dict[str, Any]] = {
 
 LENGTHS = {"paper": 1_000_000, "small": 20_000, "smoke": 100}
 """Updates of a run: a third of a `small` run, since this is a sweep."""
-
-MARGIN = 1.1
-"""No more means less than this multiple of the preset's score."""
 
 
 def arms(length: int) -> tuple[Arm, ...]:
@@ -56,21 +51,14 @@ EXPERIMENT = Comparison(
     games=ONE_GAME,
     arms={scale: arms(length) for scale, length in LENGTHS.items()},
     seeds={"paper": 3, "small": 5, "smoke": 1},
-    rule=RULE
-    + "The claim does not hold if one of the five settings is better than the preset. It holds if every one of them is worse "
-    "than 110 % of the preset. Otherwise the preset is kept, since nothing speaks for another.",
+    rule=RULE + SETTINGS_RULE,
     analyze=lambda results: analyze(results),
 )
 
 
 def verdict(scores: Scores) -> str:
     """The rule above."""
-    preset = scores[BASELINE]
-    return decide(
-        len(preset),
-        holds=all_shown(compare(scores[label], MARGIN * preset).worse for label in OTHERS),
-        fails=any_shown(compare(scores[label], preset).better for label in OTHERS),
-    )
+    return judge_settings(scores, BASELINE, OTHERS)
 
 
 def analyze(results: Results) -> dict[str, Any]:

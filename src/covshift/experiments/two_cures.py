@@ -6,7 +6,15 @@ from typing import Any
 
 from covshift.experiments.comparison.design import ONE_GAME, Arm, Comparison, every_scale
 from covshift.experiments.comparison.results import Results
-from covshift.experiments.comparison.verdicts import RULE, headline, judge, say_each, weakest
+from covshift.experiments.comparison.verdicts import (
+    RULE,
+    Scores,
+    headline,
+    judge,
+    say_each,
+    weakest,
+)
+from covshift.report.contrasts import compare
 
 BASELINE = "no correction"
 SQUARED, SQUARED_FRESH = "squared loss, paper's priorities", "squared loss, fresh priorities"
@@ -37,10 +45,17 @@ EXPERIMENT = Comparison(
     ),
     seeds={"paper": 5, "small": 10, "smoke": 1},
     rule=RULE
-    + "The claim holds if, under each of the two losses, the interval of fresh against the paper's priorities is above "
-    "½, and does not hold if one is below. The loss has no verdict of its own: its two comparisons are reported.",
+    + "The claim holds if, under each of the two losses, fresh priorities are better than the paper's, and does not hold if "
+    "they are worse under one. The loss has no verdict of its own: its two comparisons are reported.",
     analyze=lambda results: analyze(results),
 )
+
+
+def verdict(scores: Scores) -> str:
+    """The rule above."""
+    pairs = ((SQUARED_FRESH, SQUARED), (MATCHING_FRESH, MATCHING))
+    contrasts = [compare(scores[fresh], scores[papers]) for fresh, papers in pairs]
+    return judge(contrasts, len(scores[BASELINE]))
 
 
 def analyze(results: Results) -> dict[str, Any]:
@@ -56,7 +71,7 @@ def analyze(results: Results) -> dict[str, Any]:
     }
     worst = weakest(fresh)
     return {
-        "verdict": judge(list(fresh.values()), results.seeds),
+        "verdict": verdict(results.all_scores()),
         "found": f"Probability that fresh priorities beat the paper's: {say_each(fresh)}. Probability that the matching "
         f"loss beats the squared loss: {say_each(matching)}.",
         "headline": headline(fresh[worst], "P(fresh priorities beat the paper's)", worst),

@@ -1,5 +1,6 @@
 """Replays for other people's agents: `RatioReplay` for a hand-written loop, and buffers for Stable-Baselines3.
 
+Datasets of d3rlpy are in `covshift.integrations.d3rlpy`, which needs d3rlpy in an environment of its own.
 A module is imported when it is first used, so that only what you use has to be installed.
 """
 
@@ -11,6 +12,7 @@ from covshift.extras import require
 require("torch")
 
 _MODULES = {
+    "EpisodeCheck": "covshift.integrations.episode_check",
     "PrioritizedReplayBuffer": "covshift.integrations.stable_baselines3",
     "RatioReplay": "covshift.integrations.ratio_replay",
     "RatioReplayBuffer": "covshift.integrations.stable_baselines3",
@@ -19,6 +21,7 @@ _MODULES = {
 """Where each class comes from."""
 
 __all__ = [
+    "EpisodeCheck",
     "PrioritizedReplayBuffer",
     "RatioReplay",
     "RatioReplayBuffer",

@@ -14,6 +14,16 @@ from covshift.config.training import RatioOptions, ReplayOptions
 from covshift.data.growing_array import GrowingArray
 from covshift.data.samplers import PrioritizedSampler, UniformSampler
 from covshift.errors import InputError
+from covshift.integrations.episode_check import (
+    MOST_STEPS,
+    TRAJECTORIES,
+    EpisodeCheck,
+    Sums,
+    Trajectories,
+    compare,
+    discounted_sums,
+    horizon,
+)
 from covshift.learners.deep import (
     EndBatch,
     RatioLearner,
@@ -22,6 +32,7 @@ from covshift.learners.deep import (
     ring_batch,
 )
 from covshift.networks import RatioHead, make_link, make_torso
+from covshift.rules import importance_ratio
 
 Policy = Callable[[NDArray[Any]], "NDArray[Any] | Tensor"]
 """Maps a batch of observations to probabilities, batch × actions."""
@@ -29,13 +40,19 @@ Policy = Callable[[NDArray[Any]], "NDArray[Any] | Tensor"]
 EVERY_STEP = np.broadcast_to(np.True_, 1 << 62)
 """Every step can be drawn, however many there will be; takes no memory."""
 
+TEMPERING = 0.5
+"""The power of c by default; the full ratio cost some of CartPole's score (docs/integrations.md)."""
+
+_LEARNED_STATES = 1024
+"""States of the ring over which `check` averages the learned ratio."""
+
 _MEMORY = 0.99
 """Share of the running mean of c² that one batch leaves unchanged."""
 
 
 @final
 class RatioPriorities:
-    """Learns c of the steps in a ring, and draws steps in proportion to c over its running mean.
+    """Learns c of the steps in a ring, and draws steps in proportion to a power of c over its running mean.
 
     The replay that owns this object keeps the observations and actions. Step t of environment e has the number
     t·num_envs + e, and its slot in arrays of rows × environments, flattened, is that number modulo
@@ -51,6 +68,7 @@ class RatioPriorities:
         shape: shape of an observation.
         ratio_discount: γ̂.
         learning_rate: Adam's step size for the ratio's network.
+        tempering: the power of c.
         seed: of the network and of all draws.
         device: where the network lives.
 
@@ -68,6 +86,7 @@ class RatioPriorities:
         *,
         ratio_discount: float,
         learning_rate: float,
+        tempering: float,
         seed: int,
         device: torch.device | str = "cpu",
     ) -> None:
@@ -106,7 +125,7 @@ class RatioPriorities:
             ReplayOptions(priority="ratio", priority_scale="mean", refresh="both")
         )
         assert priority is not None
-        self._priority, self._mean_square = priority, 1.0
+        self._priority, self._mean_square, self._tempering = priority, 1.0, tempering
         self._rng = np.random.default_rng(seed)
         self.sampler = self._new_sampler()
 
@@ -234,6 +253,57 @@ class RatioPriorities:
             self.sampler.update(ids, c / self._priority.unit)
         return slots // self.num_envs, slots % self.num_envs
 
+    def check(
+        self,
+        observations: NDArray[Any],
+        actions: NDArray[Any],
+        policy: Callable[[NDArray[Any]], NDArray[np.float64]],
+        view: Callable[[NDArray[Any]], NDArray[Any]] = np.asarray,
+    ) -> EpisodeCheck | None:
+        """Compares the ratio with the finished episodes in the ring; None while there is none.
+
+        The functions of a state that are averaged are 1, the observation's mean, and the ratio itself. Draws are not
+        affected: the random states depend on the number of updates only.
+
+        Args:
+            observations: rows × environments × shape.
+            actions: rows × environments.
+            policy: π.
+            view: turns stored observations into what policy and network see.
+        """
+        lo, hi = self.sampler.window
+        starts, ends = self._since(self._starts, lo), self._since(self._ends, lo)
+        rng = np.random.default_rng(self.learner.num_updates)
+        states = rng.integers(lo, hi, _LEARNED_STATES) if hi > lo else starts
+        newest = self._followed(starts[::-1], ends)
+        others = self._followed(states, ends)
+        if not (newest.size and others.size):
+            return None
+
+        def noted(slots: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
+            seen = view(self._flat(observations)[slots])
+            c = self.learner.ratio(seen).astype(np.float64)
+            mean = seen.reshape(len(seen), -1).mean(axis=1, dtype=np.float64)
+            return {"1": np.ones(len(c)), "mean of the observation": mean, "ratio": c}
+
+        def follow(ids: NDArray[np.int64]) -> Sums:
+            is_step = ids >= 0
+            slots, rho = ids[is_step] % self.mu.size, np.zeros(ids.shape)
+            taken = actions.reshape(-1)[slots].astype(np.int64)
+            pi = policy(view(self._flat(observations)[slots]))[np.arange(len(slots)), taken]
+            rho[is_step] = importance_ratio(pi, self.mu.reshape(-1)[slots])
+            values = {}
+            for name, f in noted(slots).items():
+                values[name] = np.zeros(ids.shape)
+                values[name][is_step] = f
+            return discounted_sums(Trajectories(is_step, rho, values), gamma)
+
+        gamma = self.learner.loss.options.ratio_discount
+        over_data = noted(states % self.mu.size)
+        learned = {name: float((over_data["ratio"] * f).mean()) for name, f in over_data.items()}
+        share = len(starts) / (hi - lo)
+        return compare(learned, follow(newest), follow(others), share, gamma)
+
     def clear(self) -> None:
         """Forgets all steps; the ratio's network is kept."""
         self.steps, self._lengths = 0, np.zeros_like(self._lengths)
@@ -255,7 +325,13 @@ class RatioPriorities:
         self.sampler.restore(saved["sampler"])
 
     def _new_sampler(self) -> PrioritizedSampler:
-        return PrioritizedSampler(EVERY_STEP, self._rng, self.mu.size, floor=self._priority.floor)
+        return PrioritizedSampler(
+            EVERY_STEP,
+            self._rng,
+            self.mu.size,
+            floor=self._priority.floor,
+            tempering=self._tempering,
+        )
 
     def _end_batch(
         self,
@@ -266,9 +342,7 @@ class RatioPriorities:
     ) -> EndBatch:
         """Steps of the window that ended an episode, by termination, timeout or reset, drawn uniformly."""
         lo, hi = window
-        starts, ends = (
-            found.rows[np.searchsorted(found.rows, lo) :] for found in (self._starts, self._ends)
-        )
+        starts, ends = self._since(self._starts, lo), self._since(self._ends, lo)
         drawn = self._rng.choice(ends, batch_size) if len(ends) else ends
         slots = drawn % self.mu.size
         return EndBatch(
@@ -279,6 +353,33 @@ class RatioPriorities:
             len(ends) / (hi - lo),
             len(starts) / (hi - lo),
         )
+
+    def _followed(self, first: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The steps from each of these to the end of its episode, steps × trajectories, -1 behind the end.
+
+        Trajectories that have no end yet are left out; the rest are taken in this order as far as they are allowed.
+        """
+        n, longest = self.num_envs, horizon(self.learner.loss.options.ratio_discount)
+
+        def key(ids: NDArray[np.int64]) -> NDArray[np.int64]:
+            # Steps of one environment after the other, so that the next end is the next larger number.
+            return ids % n * (self.steps + 1) + ids // n
+
+        sorted_ends = np.sort(key(ends))
+        place = np.searchsorted(sorted_ends, key(first))
+        found = np.append(sorted_ends, np.iinfo(np.int64).max)[place]
+        has_end = found // (self.steps + 1) == first % n
+        first, lengths = first[has_end], (found - key(first))[has_end] + 1
+        lengths = np.minimum(lengths, longest)
+        count = int(np.searchsorted(np.cumsum(lengths), MOST_STEPS, side="right"))
+        first, lengths = (x[: min(max(count, 1), TRAJECTORIES)] for x in (first, lengths))
+        step = np.arange(lengths.max(initial=0))[:, None]
+        return np.where(step < lengths, first + step * n, -1)
+
+    @staticmethod
+    def _since(found: GrowingArray, lo: int) -> NDArray[np.int64]:
+        """Those of these steps that are still in the window."""
+        return found.rows[np.searchsorted(found.rows, lo) :]
 
     def _flat(self, observations: NDArray[Any]) -> NDArray[Any]:
         return observations.reshape(self.mu.size, *observations.shape[2:])

@@ -10,7 +10,13 @@ from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
 from covshift.errors import InputError
-from covshift.integrations.ratio_priorities import Policy, RatioPriorities, checked_policy
+from covshift.integrations.episode_check import EpisodeCheck
+from covshift.integrations.ratio_priorities import (
+    TEMPERING,
+    Policy,
+    RatioPriorities,
+    checked_policy,
+)
 
 
 class ReplayBatch(NamedTuple):
@@ -33,7 +39,7 @@ class ReplayBatch(NamedTuple):
 
 @final
 class RatioReplay:
-    """Replay that draws transitions by c(s) = d_π(s)/d(s), where d are the states in the replay.
+    """Replay that draws transitions by √c(s) or another power of c(s) = d_π(s)/d(s), where d are the states in the replay.
 
     Add each step with the probability μ(a|s) of its action, call `update` with the current policy as often as you
     sample, and learn your values from `sample`. The oldest steps are overwritten when the replay is full. It can be
@@ -47,6 +53,7 @@ class RatioReplay:
             axis of this length.
         ratio_discount: γ̂, the ratio's discount.
         learning_rate: Adam's step size for the ratio's network.
+        tempering: the power of c that transitions are drawn in proportion to: 1 corrects in full, 0 draws uniformly.
         seed: of the ratio's network and of all draws.
         device: where the ratio's network lives.
 
@@ -67,6 +74,7 @@ class RatioReplay:
         *,
         ratio_discount: float = 0.99,
         learning_rate: float = 0.00025,
+        tempering: float = TEMPERING,
         seed: int = 0,
         device: torch.device | str = "cpu",
     ) -> None:
@@ -80,6 +88,7 @@ class RatioReplay:
             shape,
             ratio_discount=ratio_discount,
             learning_rate=learning_rate,
+            tempering=tempering,
             seed=seed,
             device=device,
         )
@@ -158,8 +167,13 @@ class RatioReplay:
         checked = checked_policy(policy, self.num_actions)
         self.priorities.learn(self.observations, self.actions, checked, batch_size)
 
+    def check(self, policy: Policy) -> EpisodeCheck | None:
+        """How the ratio of `policy` compares with the replay's own episodes; None while none has ended."""
+        checked = checked_policy(policy, self.num_actions)
+        return self.priorities.check(self.observations, self.actions, checked)
+
     def sample(self, batch_size: int) -> ReplayBatch:
-        """Draws transitions in proportion to c; uniformly before the first `update`."""
+        """Draws transitions in proportion to c to the power `tempering`; uniformly before the first `update`."""
         drawn = self.priorities.draw(self.observations, batch_size)
         return ReplayBatch(
             self.observations[drawn],

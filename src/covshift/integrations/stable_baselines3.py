@@ -29,9 +29,13 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 from covshift.data.samplers import PrioritizedSampler
 from covshift.errors import InputError
-from covshift.integrations.ratio_priorities import EVERY_STEP, RatioPriorities
+from covshift.integrations.episode_check import EpisodeCheck
+from covshift.integrations.ratio_priorities import EVERY_STEP, TEMPERING, RatioPriorities
 from covshift.integrations.ratio_replay import check_spaces
 from covshift.rules import epsilon_greedy_probabilities
+
+_CHECK_PERIOD = 500
+"""Updates of the ratio between comparisons with the buffer's own episodes."""
 
 
 class _AgentBuffer(ReplayBuffer):
@@ -110,11 +114,14 @@ class _AgentBuffer(ReplayBuffer):
 
 @final
 class RatioReplayBuffer(_AgentBuffer):
-    """Draws transitions by c(s) = d_π(s)/d(s), where d are the states in the buffer and π is the current policy.
+    """Draws transitions by √c(s) or another power of c(s) = d_π(s)/d(s), where d are the states in the buffer.
 
-    π is ε-greedy on the agent's target network. Each step is stored with μ(a|s) of the agent's exploration at that
+    π, the current policy, is ε-greedy on the agent's target network. Each step is stored with μ(a|s) of the agent's exploration at that
     time. Each time that DQN asks for a batch, the ratio learns from a batch of uniform states of the same size.
-    `ratio/mean` (E_μ[c]) and `ratio/effective_share` (ESS/N) are written to the agent's logger.
+
+    The agent's logger gets `ratio/mean` (E_μ[c]), `ratio/effective_share` (ESS/N) and, every 500 updates anew, how the ratio
+    compares with the buffer's own episodes (`EpisodeCheck`): `ratio/mean_by_episodes`, `ratio/calibration_error` and
+    `ratio/calibration_trajectories`.
 
     Args:
         buffer_size: the most steps that are kept, of all environments together.
@@ -127,6 +134,10 @@ class RatioReplayBuffer(_AgentBuffer):
         target_epsilon: ε of π.
         ratio_discount: γ̂, the ratio's discount.
         ratio_learning_rate: Adam's step size for the ratio's network.
+        tempering: the power of c that transitions are drawn in proportion to: 1 corrects in full, 0 draws uniformly.
+
+    Attributes:
+        last_check: the newest comparison with the buffer's own episodes; None before the first.
     """
 
     def __init__(
@@ -142,6 +153,7 @@ class RatioReplayBuffer(_AgentBuffer):
         target_epsilon: float = 0.1,
         ratio_discount: float = 0.99,
         ratio_learning_rate: float = 0.00025,
+        tempering: float = TEMPERING,
     ) -> None:
         shape, self.num_actions = check_spaces(observation_space, action_space)
         if not 0.0 <= target_epsilon <= 1.0:
@@ -156,12 +168,14 @@ class RatioReplayBuffer(_AgentBuffer):
             handle_timeout_termination,
         )
         self.target_epsilon = target_epsilon
+        self.last_check: EpisodeCheck | None = None
         self.priorities = RatioPriorities(
             self.buffer_size,
             n_envs,
             shape,
             ratio_discount=ratio_discount,
             learning_rate=ratio_learning_rate,
+            tempering=tempering,
             seed=_seed(),
             device=self.device,
         )
@@ -189,8 +203,14 @@ class RatioReplayBuffer(_AgentBuffer):
 
         actions = self.actions[:, :, 0]
         self.priorities.learn(self.observations, actions, self._policy, batch_size, view)
+        if self.priorities.learner.num_updates % _CHECK_PERIOD == 0:
+            self.last_check = self.priorities.check(self.observations, actions, self._policy, view)
         self._record("ratio/mean", self.priorities.mean_ratio)
         self._record("ratio/effective_share", self.priorities.effective_share)
+        if self.last_check is not None:
+            self._record("ratio/mean_by_episodes", self.last_check.mean_ratio)
+            self._record("ratio/calibration_error", self.last_check.error)
+            self._record("ratio/calibration_trajectories", self.last_check.trajectories)
         return self._gather(*self.priorities.draw(self.observations, batch_size, view), env)
 
     def reset(self) -> None:

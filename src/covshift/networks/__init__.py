@@ -7,7 +7,13 @@ require("torch")
 from covshift.networks.agent import AgentNetwork, make_agent_network, value_support
 from covshift.networks.heads import RatioHead, ValueHead
 from covshift.networks.links import LINEAR, SOFTPLUS, FlooredLink, RatioLink, make_link
-from covshift.networks.torsos import MinAtarTorso, NatureTorso, VectorTorso, make_torso
+from covshift.networks.torsos import (
+    MinAtarTorso,
+    NatureTorso,
+    SmallFrameTorso,
+    VectorTorso,
+    make_torso,
+)
 
 __all__ = [
     "LINEAR",
@@ -18,6 +24,7 @@ __all__ = [
     "NatureTorso",
     "RatioHead",
     "RatioLink",
+    "SmallFrameTorso",
     "ValueHead",
     "VectorTorso",
     "make_agent_network",

@@ -11,7 +11,10 @@ from torch import Tensor, nn
 from covshift.errors import InputError
 
 _SMALLEST_FRAME = 36
-"""Smaller frames, in pixels per side, leave nothing after the Nature convolutions."""
+"""Smaller stacks of frames, in pixels per side, could be taken for a grid of MinAtar."""
+
+_SMALLEST_NATURE_FRAME = 60
+"""Smaller frames leave less than 4 × 4 places after the Nature convolutions, and 42 pixels a single one."""
 
 
 @final
@@ -42,6 +45,32 @@ class NatureTorso(nn.Module):
         x = F.relu(self.conv2(x))
         # Features stay in the order of channels last, so that nothing is copied.
         return F.relu(self.conv3(x)).permute(0, 2, 3, 1).flatten(1)
+
+
+@final
+class SmallFrameTorso(nn.Module):
+    """The convolutions of Mnih et al. (2013) over frames of half the usual side, bytes in 0 … 255.
+
+    The first filters have half the usual size and stride, so that 42 × 42 pixels become the maps that 84 × 84 pixels
+    become there: 20 × 20, then 9 × 9.
+
+    Args:
+        shape: stack × height × width.
+        width: filters and hidden units, as a multiple of the usual.
+    """
+
+    def __init__(self, shape: tuple[int, ...], width: float = 1.0) -> None:
+        super().__init__()
+        first, second, self.head_hidden = scaled(width, 16, 32, 256)
+        self.conv1 = nn.Conv2d(shape[0], first, 4, stride=2)
+        self.conv2 = nn.Conv2d(first, second, 4, stride=2)
+        sides = [(((side - 4) // 2 + 1) - 4) // 2 + 1 for side in shape[1:]]
+        self.num_features = second * sides[0] * sides[1]
+
+    def forward(self, frames: Tensor) -> Tensor:
+        """batch × stack × height × width to batch × features."""
+        x = F.relu(F.conv2d(frames.float(), self.conv1.weight / 255.0, self.conv1.bias, stride=2))
+        return F.relu(cast(Tensor, self.conv2(x))).flatten(1)
 
 
 @final
@@ -100,7 +129,7 @@ class VectorTorso(nn.Module):
         return F.relu(cast(Tensor, self.hidden(vectors.float())))
 
 
-Torso = NatureTorso | MinAtarTorso | VectorTorso
+Torso = NatureTorso | SmallFrameTorso | MinAtarTorso | VectorTorso
 
 
 def scaled(width: float, *sizes: int) -> list[int]:
@@ -122,7 +151,8 @@ def make_torso(state_shape: tuple[int, ...], width: float = 1.0) -> Torso:
     if len(state_shape) == 1:
         return VectorTorso(state_shape, width)
     if len(state_shape) == 3 and min(state_shape[1:]) >= _SMALLEST_FRAME:
-        return NatureTorso(state_shape, width)
+        is_small = min(state_shape[1:]) < _SMALLEST_NATURE_FRAME
+        return (SmallFrameTorso if is_small else NatureTorso)(state_shape, width)
     if len(state_shape) == 3 and 3 <= min(state_shape[:2]) <= max(state_shape[:2]) <= 32:
         return MinAtarTorso(state_shape, width)
     raise InputError(

@@ -17,7 +17,7 @@ from typing_extensions import TypedDict
 
 from covshift.config.training import RuntimeOptions, TrainConfig
 from covshift.errors import InputError
-from covshift.files import PARTIAL, sha256, write_json
+from covshift.files import PARTIAL, check_folder, sha256, write_json
 from covshift.records.metrics import Row, Written, read_metrics
 from covshift.schema import read_json
 
@@ -158,11 +158,15 @@ class RunFolder:
         Raises:
             InputError: the folder holds something else.
         """
+        check_folder(self.path)
         if self.path.exists():
             # A run that was killed while its folder was made has no configuration yet.
-            inside = [*self.path.iterdir()] if self.path.is_dir() else [self.path]
             ours = (PROVENANCE, STATUS)
-            if [path for path in inside if path.name not in ours and path.suffix != PARTIAL]:
+            if [
+                path
+                for path in self.path.iterdir()
+                if path.name not in ours and path.suffix != PARTIAL
+            ]:
                 raise InputError(f"{self.path} exists and holds no run; name another folder")
         self.path.mkdir(parents=True, exist_ok=True)
         runtime = dataclasses.asdict(provenance["runtime"])
@@ -262,7 +266,11 @@ class RunFolder:
         if not (self.path / name).is_file():
             raise InputError(f"{self.path} is no run: it has no {name}")
         expected = dict(self._status().get("seals", {})).get(name.partition(".")[0])
-        if expected is not None and sha256(self.path / name) != expected:
+        try:
+            found = sha256(self.path / name)
+        except OSError as error:
+            raise InputError(f"{self.path / name} cannot be read: {error.strerror}") from error
+        if expected not in (None, found):
             raise InputError(
                 f"{self.path / name} is damaged: its hash differs from that in {STATUS}; restore it from a copy"
             )

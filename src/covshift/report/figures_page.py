@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from covshift.errors import InputError
-from covshift.files import write_text
+from covshift.files import check_folder, write_text
 from covshift.records import RunFolder, find_runs
 from covshift.report.charts import NARROW, WIDE, draw_curves, draw_histogram, say
 from covshift.report.drawing import arm_labels
@@ -75,6 +75,7 @@ def write_report(figures: Sequence[Figure], runs: Sequence[RunFolder], out: Path
     if out.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"the page must end in .html, but it is {out}")
     page = render_report(figures, runs)
+    check_folder(out.parent)
     out.parent.mkdir(parents=True, exist_ok=True)
     write_text(out, page)
 

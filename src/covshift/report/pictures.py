@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 from covshift.errors import InputError
+from covshift.files import check_folder, whole_file
 from covshift.report.plots import COLORS
 
 RATIO = "c(s)"
@@ -71,8 +72,10 @@ def draw_film(
     if path.suffix.lower() != ".gif":
         raise InputError(f"the film must end in .gif, but it is {path}")
     frames = [_draw_frame(state, tracks, scores, step) for step, state in enumerate(states)]
+    check_folder(path.parent)
     path.parent.mkdir(parents=True, exist_ok=True)
-    frames[0].save(path, save_all=True, append_images=frames[1:], duration=66, loop=0)
+    with whole_file(path) as partial:
+        frames[0].save(partial, "GIF", save_all=True, append_images=frames[1:], duration=66, loop=0)
 
 
 def _draw_frame(

@@ -6,13 +6,13 @@ import io
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import matplotlib as mpl
 from cycler import cycler
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.text import Text
+
+if TYPE_CHECKING:  # Estimates can be drawn, but most are not, and matplotlib takes long to import.
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 COLORS = (
     *("#1b6ca8", "#c8553d", "#588157", "#8e5ea2", "#d19a1f", "#4a4e69"),
@@ -42,12 +42,16 @@ STYLE: Any = {
 @contextmanager
 def house_style() -> Iterator[None]:
     """Draws everything within the block in the house style."""
+    import matplotlib as mpl
+
     with mpl.rc_context(STYLE):
         yield
 
 
 def panels(count: int, *, width: float = 10.0, height: float = 4.0) -> tuple[Figure, list[Axes]]:
     """A figure with `count` panels side by side."""
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.subplots(1, count, squeeze=False)
     return figure, list(axes[0])
@@ -77,6 +81,8 @@ def to_svg(figure: Figure, description: str) -> str:
 
 def set_subscripts(figure: Figure) -> None:
     """Sets d_μ and the like in a figure's texts with real subscripts; a dollar sign stays one."""
+    from matplotlib.text import Text
+
     for text in figure.findobj(Text):
         assert isinstance(text, Text)
         plain = text.get_text().replace("$", r"\$").replace("_γ̂", r"$_{\hat{γ}}$")

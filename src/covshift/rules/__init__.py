@@ -43,6 +43,7 @@ from covshift.rules.ratio import (
     initial_state_target,
     inverse_ratio_weight,
     n_step_cop_target,
+    ratio_moment,
     squared_ratio_error,
 )
 from covshift.rules.retrace import retrace_coefficient, retrace_target
@@ -86,6 +87,7 @@ __all__ = [
     "normalization_gradient",
     "normalization_loss",
     "one_sided_residual",
+    "ratio_moment",
     "retrace_coefficient",
     "retrace_target",
     "squared_ratio_error",

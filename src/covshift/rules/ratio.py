@@ -79,3 +79,23 @@ def inverse_ratio_weight(c_t: ArrayT, floor: float | ArrayT) -> ArrayT:
     xp = array_api_compat.array_namespace(c_t)
     weight: ArrayT = 1.0 / xp.clip(c_t, floor, None)
     return weight
+
+
+def ratio_moment(
+    from_starts: float, from_states: float, initial_share: float, ratio_discount: float
+) -> float:
+    """E_μ[c f] without the ratio: γ̂ p₀ E[Σ γ̂ᵗ f(s_t) | s_0 ~ d₀] + (1 - γ̂) E[Σ γ̂ᵗ f(s_t) | s_0 ~ d_μ], where s_t follows π (B6).
+
+    The mass of the ratio enters at starts and everywhere, and flows with π. For f = 1 it is the mean ratio.
+
+    Args:
+        from_starts: the first mean, over episodes of π from their start.
+        from_states: the second mean, over episodes of π from states of the data.
+        initial_share: p₀, the share of states that start an episode.
+        ratio_discount: γ̂.
+
+    Example:
+        >>> ratio_moment(from_starts=5.0, from_states=4.0, initial_share=0.5, ratio_discount=0.5)
+        3.25
+    """
+    return ratio_discount * initial_share * from_starts + (1.0 - ratio_discount) * from_states

@@ -26,6 +26,7 @@ from covshift.data.policies import Policy
 from covshift.data.runner import Decision, Runner
 from covshift.data.store import Store
 from covshift.envs import make_streams
+from covshift.rules import ratio_moment
 from covshift.runs.evaluation import AgentPolicy
 
 _LEAST_BURN_IN = 100
@@ -88,8 +89,10 @@ def calibrate(
         starts = _discounted(config, pi, behavior, (0, 0), horizon, rng)
         if starts is None:
             return None
-        share = gamma * store.initial_share()
-        exact = {name: (1.0 - gamma) * x + share * starts[name] for name, x in everywhere.items()}
+        share = store.initial_share()
+        exact = {
+            name: ratio_moment(starts[name], x, share, gamma) for name, x in everywhere.items()
+        }
     errors = {
         name: abs(learned[name] - exact[name]) / max(exact[f"|{name}|"], 1e-12) for name in learned
     }

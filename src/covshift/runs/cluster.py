@@ -13,7 +13,7 @@ from typing import Any
 
 from covshift.config.training import RuntimeOptions
 from covshift.data.policies import policy_modules
-from covshift.errors import InputError
+from covshift.errors import InputError, reason_of
 from covshift.extras import require
 from covshift.learners.deep import Diverged, stack_key
 from covshift.records import RunFolder
@@ -53,20 +53,25 @@ def run_on_ray(
         The indices of the runs that failed, with the reasons.
 
     Raises:
-        InputError: Ray is not installed.
+        InputError: Ray is not installed, or there is no cluster at the address.
     """
     require("ray")
     ray: Any = importlib.import_module("ray")
-    for job in jobs:
-        create_run(RunFolder(job.folder), job.config, job.data, runtime)
     ours = not ray.is_initialized()
     if ours:
-        ray.init(
-            address=address, log_to_driver=False, include_dashboard=False, logging_level="ERROR"
-        )
+        try:
+            ray.init(
+                address=address, log_to_driver=False, include_dashboard=False, logging_level="ERROR"
+            )
+        except (ValueError, ConnectionError) as error:
+            raise InputError(
+                f"Ray cannot be reached at the address {address}: {reason_of(error)}"
+            ) from error
     failed: dict[int, str] = {}
     waiting: dict[Any, list[int]] = {}
     try:
+        for job in jobs:
+            create_run(RunFolder(job.folder), job.config, job.data, runtime)
         # We retry a run that fails by itself; Ray retries one whose node was lost.
         task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=_RETRIES)(resume)
         # A worker's working directory is not ours.
@@ -116,7 +121,7 @@ def _outcome(ray: Any, reference: Any) -> str:
         return str(ray.get(reference))
     except ray.exceptions.RayError as error:
         cause = getattr(error, "cause", None) or error
-        return f"{type(cause).__name__}: {cause}".splitlines()[0]
+        return reason_of(cause)
 
 
 def resume(folders: list[str], stacked: bool, trusted_modules: Sequence[str] = ()) -> str:

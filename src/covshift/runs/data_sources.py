@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import shutil
 from contextlib import closing
 from pathlib import Path
 from typing import Protocol, final
@@ -19,7 +20,7 @@ from covshift.config.training import UPDATE_STEPS, TrainConfig
 from covshift.data.collection import Collector, Request, shard_pool
 from covshift.data.format import shard_name
 from covshift.data.growing_array import GrowingArray
-from covshift.data.manifest import read_manifest
+from covshift.data.manifest import MANIFEST, read_manifest
 from covshift.data.policies import Policy, parse_policy
 from covshift.data.store import Store
 from covshift.envs import make_streams
@@ -186,13 +187,26 @@ def open_source(
     With `stores`, a dataset is opened once, and found there by its folder from then on.
     """
     if data in COLLECTED:
-        folder = run.resolve()
-        place = folder.with_name(f"{folder.name}-{data}")
+        place = _collected_folder(data, run)
         return OnlineData(place, config) if data == ONLINE else StreamedData(place, config)
     source = StoredData(Path(data), config, None if stores is None else stores.get(data))
     if stores is not None:
         stores[data] = source.store
     return source
+
+
+def discard_source(data: str, run: Path) -> None:
+    """Removes what `open_source` made for a run that never started; shards, which take time to collect, stay."""
+    if data not in COLLECTED:
+        return
+    place = _collected_folder(data, run)
+    if (place / MANIFEST).is_file() and not [*place.glob("shard-*.arrow")]:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _collected_folder(data: str, run: Path) -> Path:
+    folder = run.resolve()
+    return folder.with_name(f"{folder.name}-{data}")
 
 
 def identify_data(data: str, config: TrainConfig) -> str:

@@ -26,6 +26,7 @@ from covshift.runs.data_sources import (
     DataSource,
     dataset_folder,
     dataset_request,
+    discard_source,
     identify_data,
     open_source,
 )
@@ -59,6 +60,7 @@ def start_or_resume(
         try:
             return _build(folder, config, data, runtime, say)
         except BaseException:
+            discard_source(data, folder.path)
             folder.discard()  # So that another start, perhaps with other settings, finds no run here.
             raise
     return resume_run(folder, runtime, say, policy_modules(config.data.behavior_policy))
@@ -194,7 +196,7 @@ def pick_device(name: str) -> torch.device:
         device = torch.device(name)
         torch.zeros(1, device=device).item()  # Some devices, such as meta, hold no values.
     except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
+        reason = str(error).splitlines()[0].partition(". ")[0]
         raise InputError(f"the device '{name}' cannot be used: {reason}") from error
     return device
 

@@ -13,6 +13,7 @@ from covshift.errors import InputError
 from covshift.runs.evaluation import roll_out, run_steps
 from covshift.runs.saved import load_run
 from covshift.runs.seeds import named_generator
+from covshift.validation import check_count
 
 
 class PlayedEpisode(NamedTuple):
@@ -31,8 +32,7 @@ class PlayedEpisode(NamedTuple):
 
 def evaluate_run(folder: Path, episodes: int, epsilon: float | None, seed: int) -> dict[str, str]:
     """What a run's policy scores, as pairs of a word and a text."""
-    if episodes < 1:
-        raise InputError(f"episodes must be at least 1, but it is {episodes}")
+    check_count("episodes", episodes)
     run = load_run(folder)
     config = run.config
     used = _checked_epsilon(epsilon, config.evaluation.evaluation_epsilon)
@@ -56,8 +56,7 @@ def evaluate_run(folder: Path, episodes: int, epsilon: float | None, seed: int) 
 
 def play_episode(folder: Path, epsilon: float | None, steps: int, seed: int) -> PlayedEpisode:
     """Plays an episode of a run's policy, of at most `steps` steps."""
-    if steps < 1:
-        raise InputError(f"steps must be at least 1, but it is {steps}")
+    check_count("steps", steps)
     run = load_run(folder)
     config = run.config
     used = _checked_epsilon(epsilon, config.ratio.target_epsilon)

@@ -40,16 +40,21 @@ ONE_GAME = {
 }
 """For experiments that the paper runs on Pong."""
 
-ALL_GAMES = {"paper": ATARI, "small": MINATAR, "smoke": ("MinAtar/Breakout-v1",)}
+ALL_GAMES = {
+    "paper": ATARI,
+    "atari": ATARI,
+    "small": MINATAR,
+    "smoke": ("MinAtar/Breakout-v1",),
+}
 """For experiments that the paper runs on five games; MinAtar has no Pong."""
 
-UPDATES_PER_SECOND = {"paper": 20.0, "small": 200.0, "smoke": 20.0}
+UPDATES_PER_SECOND = {"paper": 20.0, "atari": 40.0, "small": 200.0, "smoke": 20.0}
 """Roughly, for one run of the corrected agent on one core; see `benchmarks/update.py`."""
 
 UPDATES_PER_ITERATION = 62_500
 """An iteration of the paper is 250 000 agent steps, with an update every 4."""
 
-DATASETS = {"paper": 1, "small": 5, "smoke": 5}
+DATASETS = {"paper": 1, "atari": 3, "small": 5, "smoke": 5}
 """Datasets per game: the run of seed k learns from the one that was collected with data seed k mod this number.
 
 One dataset for all seeds would leave the variance of the collection out of every interval. Arms that are compared share

@@ -219,11 +219,17 @@ class Results:
             )
         return {"title": game, "x": "updates", "y": y, "arms": arms, "lines": []}
 
+    def random_play(self, game: str) -> float:
+        """The random policy's mean score, over its datasets; NaN where there are none."""
+        scores = [
+            data.behavior_score for key, data in self.data.items() if key == DataKey(game, key.seed)
+        ]
+        return float(np.mean(scores)) if scores else np.nan
+
     def score_panel(self, game: str, labels: Sequence[str] | None = None) -> dict[str, Any]:
         """The learning curves of a game, with the random policy's score as a horizontal line where there are its data."""
-        usual = {key: data for key, data in self.data.items() if key == DataKey(game, key.seed)}
-        scores = [data.behavior_score for data in usual.values()]
-        lines = [{"label": "random policy", "y": float(np.mean(scores))}] if scores else []
+        score = self.random_play(game)
+        lines = [] if np.isnan(score) else [{"label": "random policy", "y": score}]
         return self.panel(game, "score", "score", labels) | {"lines": lines}
 
     def score_panels(self) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ from covshift.report.live import SweepView
 from covshift.runs.cluster import run_on_ray
 from covshift.runs.launch import ensure_dataset
 from covshift.runs.sweeps import Job, Sweep
-from covshift.validation import check_count
+from covshift.validation import check_count, check_workers
 
 Engine = Callable[[list[Job], RuntimeOptions, Callable[[list[int]], None]], dict[int, str]]
 """Trains jobs, reports which are running, and returns those that failed with their last message."""
@@ -29,7 +29,7 @@ def make_engine(options: RunOptions) -> Engine:
     stack = check_count("stack", options.stack)
     if options.engine == "ray":
         return partial(run_on_ray, address=options.ray_address, stack=stack)
-    workers = check_count("workers", options.workers)
+    workers = check_workers(options.workers)
 
     def run(
         jobs: list[Job], runtime: RuntimeOptions, watch: Callable[[list[int]], None]

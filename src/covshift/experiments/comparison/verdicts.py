@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from covshift.report.contrasts import Contrast
+from covshift.report.contrasts import Contrast, compare
 from covshift.report.statistics import Estimate
 
 HOLDS, FAILS, UNDECIDED = "holds", "does not hold", "not enough data"
@@ -25,6 +25,15 @@ RULE = (
     "divided by their number. With fewer than three seeds there is no verdict. "
 )
 """How every rule about scores begins."""
+
+MARGIN = 1.1
+"""No more means less than this multiple of the preset's score."""
+
+SETTINGS_RULE = (
+    "The claim does not hold if one of the other settings is better than the preset. It holds if every one of them is worse "
+    "than 110 % of the preset. Otherwise the preset is kept, since nothing speaks for another."
+)
+"""The rule of `judge_settings`."""
 
 Scores = Mapping[str, NDArray[np.float64]]
 """By the label of the arm: seeds × games."""
@@ -61,7 +70,7 @@ def judge(contrasts: Sequence[Contrast], seeds: int) -> str:
         seeds: runs of each arm.
 
     Example:
-        >>> from covshift.report.contrasts import Contrast
+        >>> from covshift.report.contrasts import Contrast, compare
         >>> judge([Contrast(0.9, 0.01, 0.99), Contrast(0.8, 0.02, 0.98)], seeds=5)
         'holds'
     """
@@ -69,6 +78,27 @@ def judge(contrasts: Sequence[Contrast], seeds: int) -> str:
         seeds,
         holds=all_shown(contrast.better for contrast in contrasts),
         fails=any_shown(contrast.worse for contrast in contrasts),
+    )
+
+
+def judge_settings(scores: Scores, preset: str, others: Iterable[str]) -> str:
+    """Whether no other setting scores more than the preset's, by `SETTINGS_RULE`.
+
+    Args:
+        scores: of every arm.
+        preset: label of the arm with the preset's setting.
+        others: labels of the arms with another one.
+
+    Example:
+        >>> usual, less = np.arange(10.0, 15.0)[:, None], np.arange(5.0)[:, None]
+        >>> judge_settings({"preset": usual, "other": less}, "preset", ["other"])
+        'holds'
+    """
+    labels = list(others)
+    return decide(
+        len(scores[preset]),
+        holds=all_shown(compare(scores[label], MARGIN * scores[preset]).worse for label in labels),
+        fails=any_shown(compare(scores[label], scores[preset]).better for label in labels),
     )
 
 
@@ -82,7 +112,7 @@ def say(found: Contrast | Estimate) -> str:
 
     Example:
         >>> from covshift.report.statistics import Estimate
-        >>> from covshift.report.contrasts import Contrast
+        >>> from covshift.report.contrasts import Contrast, compare
         >>> say(Estimate(0.9, 0.6, 1.0)), say(Contrast(0.9, 0.004, 0.997))
         ('0.90 (0.60 to 1.00)', '0.90 (p = 0.008)')
         >>> say(Estimate(0.9, float("-inf"), float("inf")))  # of one run

@@ -1,4 +1,4 @@
-"""MinAtar Breakout from random data: trains C51 and corrected C51, and writes a page about what they learned."""
+"""Evaluates a policy in four rooms, trains agents from random play of Breakout, and writes a page about both."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from covshift.experiments.comparison.results import LAST, DataRecord, RunRecord
 from covshift.experiments.comparison.running import collect_data, make_engine, train_all
 from covshift.experiments.demo import SIZES, Sizes
 from covshift.experiments.demo.pictures import draw_curves, draw_histogram, gallery
+from covshift.experiments.demo.rooms import STEPS, STREAMS, Rooms, draw_rooms, estimate_rooms
 from covshift.experiments.experiment import Outcome, RunOptions
 from covshift.experiments.frames import SampledRatios, sample_ratios
 from covshift.experiments.tables import write_csv
@@ -68,16 +69,22 @@ def run(folder: Path, options: RunOptions, console: Console) -> Outcome:
 
 
 def run_demo(folder: Path, sizes: Sizes, options: RunOptions, console: Console) -> Outcome:
-    """Collects data, trains, and writes `index.html` and `ratios.csv`; the same call continues after an interruption."""
+    """Estimates, collects data, trains, and writes `index.html` and `ratios.csv`.
+
+    The same call continues after an interruption.
+    """
     engine = make_engine(options)
     check_count("seeds", sizes.seeds)
     lengths = {"num_updates": sizes.updates, "evaluate_every": max(1, sizes.updates // 10)}
     amounts = {"transitions": sizes.transitions, "window": sizes.transitions}
     configs = {
         (preset, seed): make_config(ENV, preset, "small", seed=seed, **lengths, **amounts)
+        # The longer runs first, so that no core waits for the last of them.
+        for preset in (CORRECTED, PLAIN)
         for seed in range(sizes.seeds)
-        for preset in TITLES
     }
+    rooms = estimate_rooms(seed=0)
+    _print_rooms(console, rooms)
     data = collect_data(configs[PLAIN, 0], folder / "data", console)
     jobs = {
         (preset, seed): Job(folder / "runs" / f"{preset}-seed{seed}", config, str(data))
@@ -94,15 +101,17 @@ def run_demo(folder: Path, sizes: Sizes, options: RunOptions, console: Console) 
     write_csv(folder / "ratios.csv", [("row", "ratio"), *records])
     episodes = configs[PLAIN, 0].evaluation.evaluation_episodes
     record = DataRecord.read(data)
-    write_text(folder / "index.html", _page(folder, sizes, episodes, agents, store, record, sample))
-    _print(console, agents, record.behavior_score)
+    write_text(
+        folder / "index.html", _page(folder, sizes, episodes, rooms, agents, store, record, sample)
+    )
+    _print_agents(console, agents, record.behavior_score)
     return Outcome(folder / "index.html", banner=_banner(sizes))
 
 
 def compare(plain: Agent, corrected: Agent) -> str:
     """What the scores can tell; seeds are what varies."""
     gap = corrected.mean - plain.mean
-    word = "more" if gap > 0 else "less"
+    word = "more" if gap >= 0 else "less"
     text = f"The corrected agent scores {abs(gap):.2f} {word} than the uncorrected one. "
     if plain.diverged or corrected.diverged:
         text += (
@@ -141,9 +150,34 @@ def _agent(preset: str, folders: list[Path]) -> Agent:
     )
 
 
-def _print(console: Console, agents: dict[str, Agent], behavior_score: float) -> None:
-    """The result as a table and a sentence."""
-    table = Table("agent", "mean score", "each seed", "mean c", "exact mean c", box=box.SIMPLE)
+def _print_rooms(console: Console, rooms: Rooms) -> None:
+    """Estimates from random steps beside the exact answers."""
+    table = Table("four rooms", "reward per step", "95 % interval", box=box.SIMPLE)
+    for name, value, interval in _rooms_rows(rooms):
+        table.add_row(name, value, interval)
+    console.print(table)
+    console.print(_rooms_text(rooms), highlight=False)
+
+
+def _rooms_rows(rooms: Rooms) -> list[tuple[str, str, str]]:
+    new, old = rooms.difference.new, rooms.difference.old
+    return [
+        ("random walk, the data", f"{old.value:.4f}", ""),
+        ("walk to the goal, estimated", f"{new.value:.4f}", f"{new.low:.4f} to {new.high:.4f}"),
+        ("walk to the goal, exact", f"{rooms.true_value:.4f}", ""),
+    ]
+
+
+def _rooms_text(rooms: Rooms) -> str:
+    return (
+        f"From {STREAMS * STEPS:,} random steps, without one step of the new policy. The estimated ratio of its visits "
+        f"to those of the random walk is {rooms.ratio_error:.0%} from the exact one."
+    )
+
+
+def _print_agents(console: Console, agents: dict[str, Agent], behavior_score: float) -> None:
+    """The scores as a table and a sentence."""
+    table = Table("Breakout", "mean score", "each seed", "mean c", "exact mean c", box=box.SIMPLE)
     table.add_row("random play, the data", f"{behavior_score:.2f}", "", "", "")
     for agent in agents.values():
         ratios = [
@@ -159,6 +193,7 @@ def _page(
     folder: Path,
     sizes: Sizes,
     episodes: int,
+    rooms: Rooms,
     agents: dict[str, Agent],
     store: Store,
     data: DataRecord,
@@ -170,6 +205,9 @@ def _page(
     plural = "seed" if sizes.seeds == 1 else "seeds"
     return render(
         "demo.html.j2",
+        rooms=_rooms_rows(rooms),
+        rooms_text=_rooms_text(rooms),
+        rooms_figure=draw_rooms(rooms),
         env=ENV,
         transitions=int(store.is_transition.sum()),
         random_score=data.behavior_score,

@@ -21,12 +21,19 @@ MARKERS = "osD^vP"
 
 
 class Summary(NamedTuple):
-    """How one variant did in one domain."""
+    """How one variant did in one domain.
+
+    Attributes:
+        green: share of the estimates whose flag is `ok`.
+        green_coverage: coverage among these; NaN if there is none.
+    """
 
     domain: str
     variant: str
     error: float
     coverage: float
+    green: float
+    green_coverage: float
     milliseconds: float
     failures: int
     runs: int
@@ -174,12 +181,15 @@ def summarize(rows: Sequence[Row]) -> list[Summary]:
             if not good:
                 continue
             covered = [row.low <= row.truth <= row.high for row in good]
+            green = [held for row, held in zip(good, covered, strict=True) if row.flag == "ok"]
             made.append(
                 Summary(
                     domain,
                     variant,
                     float(np.median([row.error for row in good])),
                     float(np.mean(covered)),
+                    len(green) / len(good),
+                    float(np.mean(green)) if green else float("nan"),
                     1000 * float(np.median([row.seconds for row in good])),
                     len(here) - len(good),
                     len(here),

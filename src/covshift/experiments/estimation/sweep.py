@@ -67,6 +67,7 @@ VARIANTS = (
     Variant("COP, matching loss", "mis-sn", "matching"),
     Variant("COP, exact model", "mis-sn", "empirical", table=True),
     Variant("doubly robust", "dr"),
+    Variant("doubly robust, cross-fitted", "dr-cf"),
     Variant("fitted Q", "fqe"),
     Variant("per-decision IS", "pdis"),
     Variant("weighted per-decision IS", "wpdis"),
@@ -160,6 +161,7 @@ class Row(NamedTuple):
     stake: float
     low: float
     high: float
+    flag: str
     seconds: float
     failure: str
 
@@ -215,22 +217,22 @@ def run_cell(cell: Cell, scale: Scale, seed: int) -> Iterator[Row]:
             ridge=1e-4,
         )
         value = low = high = float("nan")
-        failure, started = "", time.perf_counter()
+        flag, failure, started = "", "", time.perf_counter()
         try:
             with warnings.catch_warnings():
                 # The study is about cut records and few trajectories, so these are no news.
                 warnings.simplefilter("ignore", UserWarning)
                 found = evaluate_experience(
-                    experience, estimand, variant.estimator, None, scale.replicates, seed
+                    experience, estimand, variant.estimator, None, held_out=0.0
                 )
                 seconds = found.seconds
                 spread = evaluate_experience(
                     experience, estimand, variant.estimator, LEVEL, scale.replicates, seed
                 )
-            value, low, high = found.value, spread.low, spread.high
+            value, low, high, flag = found.value, spread.low, spread.high, spread.flag
         except InputError as error:
             failure, seconds = str(error), time.perf_counter() - started
         yield Row(
             cell.sweep, domain.title, cell.objective, cell.size, cell.distance, cell.ratio_discount,
-            seed, variant.title, value, truth, stake, low, high, seconds, failure,
+            seed, variant.title, value, truth, stake, low, high, flag, seconds, failure,
         )  # fmt: skip

@@ -4,7 +4,7 @@ from covshift.extras import require
 
 require("torch")
 
-from covshift.learners.deep.agent import REPORTED_MEANS, AgentLearner, Diverged
+from covshift.learners.deep.agent import AgentLearner, Diverged
 from covshift.learners.deep.batches import (
     EndBatch,
     RatioBatch,
@@ -14,6 +14,7 @@ from covshift.learners.deep.batches import (
     ring_batch,
     value_batch,
 )
+from covshift.learners.deep.losses import REPORTED_MEANS
 from covshift.learners.deep.priorities import Priority, UpdateReport, make_priority
 from covshift.learners.deep.ratio import RatioLearner, RatioLoss
 from covshift.learners.deep.recorded import Batches

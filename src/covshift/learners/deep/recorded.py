@@ -11,21 +11,19 @@ import copy
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from types import BuiltinFunctionType, MethodDescriptorType
-from typing import TYPE_CHECKING, Any, NamedTuple, cast, final
+from typing import Any, NamedTuple, cast, final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, fx, nn
+from torch import Tensor, fx
 from torch.func import functional_call, grad
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from covshift.learners.deep.batches import RatioBatch, ValueBatch
+from covshift.learners.deep.losses import AgentLoss, Forward
 from covshift.learners.deep.ratio import RatioLoss
 from covshift.networks import MinAtarTorso, make_link
-
-if TYPE_CHECKING:
-    from covshift.learners.deep.agent import AgentLearner, Forward
 
 _RESHAPES = ("view", "_unsafe_view", "expand", "slice", "detach", "alias")
 """Operations that do nothing where the shape stays the same."""
@@ -45,7 +43,7 @@ class Arguments(NamedTuple):
     Attributes:
         online: parameters of the online network.
         target: parameters of the target network.
-        running: see `running_means`.
+        running: see `AgentLoss.running_means`.
         leaves: the arrays of the batches; see `leaves_of`.
         factors: settings of the ratio that are numbers, where agents of a stack differ by them.
     """
@@ -73,10 +71,10 @@ class Outcome(NamedTuple):
 
 @final
 class Recording:
-    """The gradient of `AgentLearner.forward` for batches of one shape.
+    """The gradient of an `AgentLoss` for batches of one shape.
 
     Args:
-        learner: whose loss is recorded. Tensors that it holds besides parameters and running means become constants.
+        loss: what is recorded. Tensors that it holds besides parameters and running means become constants.
         example: batches that say which of their parts are None.
         arguments: example of what the recording is called with.
         factors: names of the settings that are among the arguments.
@@ -86,7 +84,7 @@ class Recording:
 
     def __init__(
         self,
-        learner: AgentLearner,
+        loss: AgentLoss,
         example: Batches,
         arguments: Arguments,
         *,
@@ -94,32 +92,31 @@ class Recording:
         unfolds: bool = False,
         lift: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda function: function,
     ) -> None:
-        one = copy.deepcopy(learner)
+        one = copy.deepcopy(loss)
         for network in (one.network, one.target):
             if isinstance(network.torso, MinAtarTorso):
                 network.torso.unfolds = unfolds
-        forward = _Forward(one)
-        names = [name for name, _ in learner.network.named_parameters()]
+        names = [name for name, _ in loss.network.named_parameters()]
         self._num_parameters, self._found = len(names), [""]
         sizes = [len(part) for part in arguments]
 
-        def loss(online: Sequence[Tensor], *others: Sequence[Tensor]) -> tuple[Tensor, Any]:
+        def of(online: Sequence[Tensor], *others: Sequence[Tensor]) -> tuple[Tensor, Any]:
             target, running, leaves, given = others
             if factors:
                 _set_factors(one, dict(zip(factors, given, strict=True)))
-            set_running_means(one, running)
+            one.running_means = running
             parameters = dict(zip([f"network.{name}" for name in names], online, strict=True))
             parameters |= dict(zip([f"target.{name}" for name in names], target, strict=True))
             batch = cast(Batches, _rebuilt(example, iter(leaves)))
-            found = cast("Forward", functional_call(forward, parameters, tuple(batch)))
+            found = cast(Forward, functional_call(one, parameters, tuple(batch)))
             known = {name: x for name, x in found._asdict().items() if x is not None}
             self._found = list(known)
-            return found.loss, (list(known.values()), running_means(one))
+            return found.loss, (list(known.values()), one.running_means)
 
         def flat(*tensors: Tensor) -> list[Tensor]:
             left = iter(tensors)
             parts = [[next(left) for _ in range(size)] for size in sizes]
-            gradients, (found, running) = lift(grad(loss, has_aux=True))(*parts)
+            gradients, (found, running) = lift(grad(of, has_aux=True))(*parts)
             return [*gradients, *found, *running]
 
         with torch.no_grad():
@@ -156,19 +153,6 @@ def simplified(recorded: fx.GraphModule) -> fx.GraphModule:
     return recorded
 
 
-def running_means(learner: AgentLearner) -> list[Tensor]:
-    """What an update changes besides the networks and the optimizer."""
-    closure = [] if learner.closure is None else [learner.closure.means]
-    return [learner.ratio_loss.mean_weight, *closure]
-
-
-def set_running_means(learner: AgentLearner, means: Sequence[Tensor]) -> None:
-    """Continues with these running means."""
-    learner.ratio_loss.mean_weight = means[0]
-    if learner.closure is not None:
-        learner.closure.means = means[1]
-
-
 def leaves_of(batches: Batches) -> Iterator[Any]:
     """The arrays and numbers of nested named tuples, in order; None is passed over."""
     if batches.loss_weights is not None:
@@ -191,30 +175,16 @@ def _rebuilt(batch: Any, leaves: Iterator[Tensor]) -> Any:
     return None if batch is None else next(leaves)
 
 
-@final
-class _Forward(nn.Module):
-    """The forward pass of a learner as a module, whose parameters `functional_call` can replace."""
-
-    def __init__(self, learner: AgentLearner) -> None:
-        super().__init__()
-        self.network, self.target = learner.network, learner.target
-        self._forward = learner.forward
-
-    def forward(self, *batches: Any) -> Forward:
-        """See `AgentLearner.forward`."""
-        return self._forward(*batches)
-
-
-def _set_factors(learner: AgentLearner, factors: dict[str, Any]) -> None:
-    """Gives a learner, of which only the forward pass is used, the factors of one agent."""
-    options = dataclasses.replace(learner.config.ratio, **factors)
-    link = make_link(learner.config.network.ratio_head, options.ratio_discount)
-    for network in (learner.network, learner.target):
+def _set_factors(loss: AgentLoss, factors: dict[str, Any]) -> None:
+    """Gives a loss the factors of one agent."""
+    options = dataclasses.replace(loss.config.ratio, **factors)
+    link = make_link(loss.config.network.ratio_head, options.ratio_discount)
+    for network in (loss.network, loss.target):
         assert network.ratio_head is not None
         network.ratio_head.link = link
-    learner.ratio_loss = RatioLoss(options, link)
-    if learner.closure is not None:
-        learner.closure.ratio_discount = options.ratio_discount
+    loss.ratio_loss = RatioLoss(options, link)
+    if loss.closure is not None:
+        loss.closure.ratio_discount = options.ratio_discount
 
 
 def _has_effects(target: Any) -> bool:

@@ -16,14 +16,7 @@ from covshift.config.training import TrainConfig
 from covshift.errors import InputError
 from covshift.learners.deep.agent import AgentLearner, Diverged
 from covshift.learners.deep.priorities import UpdateReport
-from covshift.learners.deep.recorded import (
-    Arguments,
-    Batches,
-    Recording,
-    leaves_of,
-    running_means,
-    set_running_means,
-)
+from covshift.learners.deep.recorded import Arguments, Batches, Recording, leaves_of
 from covshift.networks import MinAtarTorso, VectorTorso
 
 _FACTORS = ("ratio_loss_weight", "ratio_discount")
@@ -60,7 +53,7 @@ class AgentStack:
     """Learners with the same loss, whose updates are one computation.
 
     The stack owns no state. The parameters of the learners become slices of shared tensors, so that a learner that
-    is saved, loaded or evaluated is always up to date. The loss is `AgentLearner.forward`, lifted by `torch.func`
+    is saved, loaded or evaluated is always up to date. The loss is `AgentLoss` of one agent, lifted by `torch.func`
     and recorded once as a plain list of tensor operations, which costs less per update than differentiating anew.
 
     Args:
@@ -89,7 +82,7 @@ class AgentStack:
         An agent that diverges is left as it was before the update, and the others are updated.
         """
         batches = [*batches, *batches[:1]] if self._company else batches
-        running = [running_means(learner) for learner in self.learners + self._company]
+        running = [learner.loss.running_means for learner in self.learners + self._company]
         stacked = [torch.stack(means) for means in zip(*running, strict=True)]
         leaves = _stack_leaves(batches)
         arguments = Arguments(
@@ -98,7 +91,7 @@ class AgentStack:
         shapes = tuple(leaf.shape for leaf in leaves)
         if shapes not in self._recordings:
             self._recordings[shapes] = Recording(
-                self.learners[0],
+                self.learners[0].loss,
                 batches[0],
                 arguments,
                 factors=list(self._factors),
@@ -111,7 +104,7 @@ class AgentStack:
         whole = [gradient.contiguous() for gradient in gradients]
         for k, (learner, result) in enumerate(zip(self.learners, results, strict=True)):
             if isinstance(result, UpdateReport):
-                set_running_means(learner, [means[k] for means in running_after])
+                learner.loss.running_means = [means[k] for means in running_after]
                 learner.step([gradient[k] for gradient in whole])
                 learner.finish_update()
         return results

@@ -21,10 +21,10 @@ def draw() -> Exhibit:
     for panel, (title, d) in zip(
         axes, {"d_μ": problem.d_mu, "d_π": problem.d_pi}.items(), strict=False
     ):
-        image = _map(panel, d, title, "viridis", LogNorm(1e-5, 0.2))
+        image = draw_map(panel, d, title, "viridis", LogNorm(1e-5, 0.2))
     figure.colorbar(image, ax=axes[:2], shrink=0.7)
     for panel, gamma in zip(axes[2:], (0.9, 0.99, 0.999, 1.0), strict=True):
-        image = _map(
+        image = draw_map(
             panel, problem.c_star(gamma), f"c at γ̂ = {gamma:g}", "RdBu_r", LogNorm(0.01, 100)
         )
     figure.colorbar(image, ax=axes[2:], shrink=0.7)
@@ -39,7 +39,8 @@ def draw() -> Exhibit:
     )
 
 
-def _map(axes: Axes, values: Vector, title: str, colors: str, norm: LogNorm) -> AxesImage:
+def draw_map(axes: Axes, values: Vector, title: str, colors: str, norm: LogNorm) -> AxesImage:
+    """A number for each cell of the four rooms, with start and goal marked."""
     rows, columns = cells(FOUR_ROOMS).T
     grid = np.full((rows.max() + 2, columns.max() + 2), np.nan)
     grid[rows, columns] = np.clip(values, norm.vmin, norm.vmax)

@@ -1,0 +1,71 @@
+"""Ours: which weight α of the conservative penalty serves the baseline `c51-conservative` best."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from covshift.experiments.comparison.design import Arm, Comparison
+from covshift.experiments.comparison.results import Results
+from covshift.experiments.comparison.verdicts import (
+    RULE,
+    SETTINGS_RULE,
+    Scores,
+    headline,
+    judge_settings,
+    say_each,
+)
+
+BASELINE = "the preset (α = 0.1)"
+OTHERS = {f"α = {alpha:g}": alpha for alpha in (0.01, 0.03, 0.3, 1.0)}
+
+LENGTHS = {"small": 20_000, "smoke": 100}
+"""Updates of a run: a third of a `small` run, since this is a sweep."""
+
+ANCHORED = ("MinAtar/Breakout-v1", "MinAtar/SpaceInvaders-v1")
+"""Games with published scores from random play; see `anchors`."""
+
+
+def arms(length: int) -> tuple[Arm, ...]:
+    """The preset, and the other weights."""
+    short = {"num_updates": length}
+    changed = (
+        Arm(label, "c51-conservative", {"conservatism": alpha} | short)
+        for label, alpha in OTHERS.items()
+    )
+    return (Arm(BASELINE, "c51-conservative", short), *changed)
+
+
+EXPERIMENT = Comparison(
+    name="conservatism",
+    aliases=(),
+    title="The weight of the conservative penalty",
+    claim="None of the other weights α scores more than the preset c51-conservative.",
+    paper=(
+        "The paper has no conservative agent. A baseline that is compared with ours should have had the same care: this is "
+        "the small sweep for its one setting. Schweighofer et al. (2021) use α = 0.1 with DQN's loss on MinAtar; C51's loss "
+        "has another size."
+    ),
+    games={"small": ANCHORED, "smoke": ANCHORED[:1]},
+    arms={scale: arms(length) for scale, length in LENGTHS.items()},
+    seeds={"small": 5, "smoke": 1},
+    rule=RULE + SETTINGS_RULE,
+    analyze=lambda results: analyze(results),
+)
+
+
+def verdict(scores: Scores) -> str:
+    """The rule above."""
+    return judge_settings(scores, BASELINE, OTHERS)
+
+
+def analyze(results: Results) -> dict[str, Any]:
+    """Scores of each weight, and how it compares with the preset's."""
+    better = {label: results.improvement(label, BASELINE) for label in OTHERS}
+    best = min(better, key=lambda label: better[label].better)
+    return {
+        "verdict": verdict(results.all_scores()),
+        "found": f"Probability that a weight beats the preset's: {say_each(better)}.",
+        "headline": headline(better[best], "P(better than the preset)", best),
+        "table": results.score_table(BASELINE),
+        "panels": results.score_panels(),
+    }
