@@ -4,9 +4,11 @@ import importlib
 import pkgutil
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from covshift.estimation.diagnostics import Flag
 from covshift.experiments.theory.claims import CLAIMS
 from covshift.version import __version__
 
@@ -89,3 +91,9 @@ def test_claim_count_in_the_documents_is_right() -> None:
         assert f"{len(CLAIMS)} claims" in text, page
         refuting = sum(claim.refutes for claim in CLAIMS)
         assert "counterexamples" not in text or re.search(rf"\b{refuting}\b", text), page
+
+
+def test_every_flag_of_an_estimate_is_explained() -> None:
+    text = (ROOT / "docs/howto/numbers.md").read_text()
+    for flag in get_args(Flag):
+        assert f"`{flag}`" in text, flag
