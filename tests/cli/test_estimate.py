@@ -49,7 +49,10 @@ def test_value_prints_and_writes_the_estimates(
          "--estimators", "mis", "fqe", "behavior"]
     )  # fmt: skip
     printed = capsys.readouterr().out
-    assert printed.startswith("E[Σ γᵗ r] of π from d₀, γ = 1\nmis ")
+    lines = printed.splitlines()
+    assert lines[0] == "E[Σ γᵗ r] of π from d₀, γ = 1"
+    assert lines[1].split() == ["estimator", "value", "95", "%", "interval", "flag"]
+    assert lines[2].startswith("mis ")
     assert re.search(r"\nfqe .* ok\n +Believe it: the data hold what the policy does \(", printed)
     records = json.loads((tmp_path / "values.json").read_text())["estimates"]
     problem = random_walk()
@@ -95,9 +98,8 @@ def test_warnings_are_notes_on_the_standard_error(
     assert re.fullmatch(r"Note: an interval from \d trajectories is a rough one\.", notes[1])
     assert "estimators: 2 in" in captured.err
     assert "Warning" not in captured.err
-    assert (
-        len(captured.out.splitlines()) == 5
-    )  # The question, then a number and a verdict for each.
+    # The question, the heading, then a number and a verdict for each.
+    assert len(captured.out.splitlines()) == 6
 
 
 @pytest.mark.parametrize(

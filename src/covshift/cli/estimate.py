@@ -40,25 +40,25 @@ class ColumnOptions:
     terminated: str = "terminated"
     """Column that says whether the episode ended with the row; 'never' if no episode ends."""
 
-    next_state: str | None = None
+    next_state: Annotated[str | None, optional("COLUMN")] = None
     """Column or columns of the state after the action; by default the state's with next_ before them or, without such columns, the state of the next row."""
 
-    trajectory: str | None = None
+    trajectory: Annotated[str | None, optional("COLUMN")] = None
     """Column that says which trajectory a row belongs to; by default trajectory or, without that column, a trajectory ends where terminated or truncated says so."""
 
-    propensity: str | None = None
+    propensity: Annotated[str | None, optional("COLUMN")] = None
     """Column of μ(a|s), the probability with which the logged action was taken; by default propensity or mu."""
 
-    truncated: str | None = None
+    truncated: Annotated[str | None, optional("COLUMN")] = None
     """Column that says whether the record was cut off after the row."""
 
-    is_initial: str | None = None
+    is_initial: Annotated[str | None, optional("COLUMN")] = None
     """Column that says whether the state is a draw from the start distribution; by default the first state of each trajectory is."""
 
-    num_actions: int | None = None
+    num_actions: Annotated[int | None, optional("INT")] = None
     """Number of actions of the environment; by default one more than the largest in the data."""
 
-    action_labels: str | None = None
+    action_labels: Annotated[str | None, optional("WORD,…")] = None
     """All actions that are words, as in left,right,stay; by default those in the data."""
 
     def given(self) -> dict[str, Any]:
@@ -190,7 +190,7 @@ class Value:
     engine: Literal["local", "ray"] = "local"
     """Where sums over the data are computed: local, in this process; ray, as Ray tasks over the shards of a dataset or the files of a Parquet folder."""
 
-    ray_address: str | None = None
+    ray_address: Annotated[str | None, optional("HOST:PORT")] = None
     """Address of a Ray cluster that shares the data's folder; by default Ray starts on this machine."""
 
     columns: Columns = field(default_factory=ColumnOptions)
@@ -226,7 +226,8 @@ class Value:
         if not found.estimates:
             raise InputError("; ".join(f"{name}: {why}" for name, why in found.failures.items()))
         print(found.estimates[0].estimand.describe())
-        print(f"{'estimator':14} {'value':11} {100 * self.interval:g} % interval")
+        level = f"{100 * self.interval:g} % interval"
+        print(f"{'estimator':14} {'value':11} {level:22} flag")
         for estimate, *same in found.groups:
             interval = f"[{estimate.low:.4g}, {estimate.high:.4g}]"
             shown = ", ".join(one.estimator for one in (estimate, *same))

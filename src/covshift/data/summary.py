@@ -31,15 +31,19 @@ def summarize(dataset: Dataset) -> dict[str, str]:
             f"{k}: {policy['policy']} ({np.mean(column['policy'] == k):.0%})"
             for k, policy in enumerate(manifest["request"]["policies"])
         ),
-        "size on disk": f"{facts['size on disk']} in {len(shards)} shards, "
+        "size on disk": f"{facts['size on disk']} in {_count(len(shards), 'shard')}, "
         f"{dataset.num_bytes / manifest['totals']['rows']:.0f} bytes per row",
         "seed": str(manifest["request"].get("seed", "none")),
         "episode length": _spread(ends - starts),
         "return": _spread(sums[ends + 1] - sums[starts]),
-        "ends": f"{column['terminated'].sum():,} terminations, {column['truncated'].sum():,} truncations; "
-        f"{column['life_lost'].sum():,} lives lost on the way",
+        "ends": f"{_count(column['terminated'].sum(), 'termination')}, "
+        f"{_count(column['truncated'].sum(), 'truncation')}; lives lost on the way: {column['life_lost'].sum():,}",
         "μ(a|s)": f"{mu.min():.3g} to {mu.max():.3g}",
     }
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
 
 
 def has_frames(dataset: Dataset) -> bool:
