@@ -34,7 +34,7 @@ LARGEST = 1e6
 UNSUPPORTED = 0.25
 """Unsupported mass above which the data say too little about π."""
 
-RARE, RARE_SHARE = 5.0, 0.15
+RARE, RARE_SHARE = 5.0, 0.1
 """In a table, how often a pair of state and action must be logged, and the share of what π does that may be logged less often."""
 
 THIN, FEWEST_EFFECTIVE = 0.1, 20.0
