@@ -75,6 +75,14 @@ def to_parquet_folder(table: pd.DataFrame, folder: Path) -> Path:
     return folder / "parts"
 
 
+def to_polars(table: pd.DataFrame, _: Path) -> Any:
+    """With categories, which Polars hands over as dictionaries of another kind of text than Arrow's own."""
+    polars = pytest.importorskip("polars")
+    made = polars.from_dict(table.to_dict("list"))
+    words = [name for name in made.columns if made[name].dtype == polars.String]
+    return made.with_columns(polars.col(words).cast(polars.Categorical)) if words else made
+
+
 SOURCES: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
     "csv": to_csv,
     "text of csv path": lambda table, folder: str(to_csv(table, folder)),
@@ -86,6 +94,8 @@ SOURCES: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
     "arrow, dictionaries": lambda table, _: pa.Table.from_pandas(
         table.astype({"place": "category", "id": "category"})
     ),
+    "polars": to_polars,
+    "polars, lazy": lambda table, folder: to_polars(table, folder).lazy(),
     "rows": lambda table, _: table.to_dict("records"),
     "mapping of lists": lambda table, _: table.to_dict("list"),
     "pandas, nullable": lambda table, _: table.convert_dtypes(),

@@ -133,6 +133,26 @@ def test_actions_that_were_never_logged_are_low_support() -> None:
     assert estimate_ratio(logs, pi, ratio_discount=0.9).diagnostics.flag == "low support"
 
 
+def test_pairs_that_were_logged_a_few_times_are_low_support() -> None:
+    """Action 1 was logged 4 times in state 0 and 40 times in state 1; π takes it in 30 % of steps, μ nearly never."""
+    states = np.concatenate([np.zeros(104, int), np.ones(140, int)])
+    actions = np.concatenate(
+        [np.zeros(100, int), np.ones(4, int), np.zeros(100, int), np.ones(40, int)]
+    )
+    count = len(states)
+    logs = from_arrays(
+        states, actions, np.zeros(count), states, np.ones(count, bool), mu=np.full(count, 0.5),
+        trajectory=np.arange(count),
+    )  # fmt: skip
+    rest = [0.5, 0.5]
+    for here, flag in ((0.5, "low support"), (0.2, "ok")):
+        found = estimate_ratio(logs, np.array([[1.0 - here, here], rest])).diagnostics
+        assert found.rare_mass == pytest.approx(
+            here * 104 / count
+        )  # Every state is a start, so that ĉ = 1.
+        assert found.flag == flag
+
+
 def with_a_trap() -> Logs:
     """1000 steps of a fair coin over 20 states, after which 3 steps in state 20 were the last that was seen."""
     rng = np.random.default_rng(0)

@@ -2,6 +2,7 @@
 
 from covshift.estimation.arrays import from_arrays, from_trajectories
 from covshift.estimation.behavior import balanced_behavior
+from covshift.estimation.cluster import logs_on_ray
 from covshift.estimation.comparison import Comparison, Difference, ValueEstimate
 from covshift.estimation.estimators import ESTIMATORS
 from covshift.estimation.features import Affine, RandomFourier, Tabular
@@ -42,6 +43,7 @@ __all__ = [
     "from_minari",
     "from_store",
     "from_trajectories",
+    "logs_on_ray",
     "register_method",
     "simulate_logs",
 ]

@@ -34,6 +34,9 @@ LARGEST = 1e6
 UNSUPPORTED = 0.25
 """Unsupported mass above which the data say too little about π."""
 
+RARE, RARE_SHARE = 5.0, 0.1
+"""In a table, how often a pair of state and action must be logged, and the share of what π does that may be logged less often."""
+
 THIN, FEWEST_EFFECTIVE = 0.1, 20.0
 """Effective share and number of transitions; if both are smaller, the data say too little about π."""
 
@@ -55,6 +58,8 @@ class Diagnostics:
         pair_ess_share: the same for the weights ĉρ that values use.
         unsupported_mass: share of the data in which π takes actions that were never logged there; on features
             1 - E_μ[ρ], the part of π that the logged actions do not cover.
+        rare_mass: in a table, the share of what π does, weighted by ĉ, in pairs of state and action that were logged fewer than
+            5 times: a model that is counted from so few says too little of its own error. NaN on features.
         residual: ‖Π(Y_γ̂ĉ - ĉ)‖ on the data it was fitted to; 0 for exact methods.
         held_out_residual: the same for a fit to other trajectories; NaN with fewer than two.
         violation: a lower bound on ‖Y_γ̂ĉ - ĉ‖, which the features need not see, by a flexible model on held-out
@@ -76,6 +81,7 @@ class Diagnostics:
     ess_share: float
     pair_ess_share: float
     unsupported_mass: float
+    rare_mass: float
     residual: float
     held_out_residual: float
     violation: float
@@ -100,7 +106,7 @@ class Diagnostics:
         return cls(**dict.fromkeys(_ADDED, math.nan) | known)
 
 
-_ADDED = ("violation", "violation_error", "imbalance", "imbalance_error")
+_ADDED = ("rare_mass", "violation", "violation_error", "imbalance", "imbalance_error")
 """Fields that estimates of older versions lack."""
 
 if TYPE_CHECKING:
@@ -139,7 +145,8 @@ def diagnose(
     unsupported = unsupported_mass(experience, rho_total / count)
     flag = _flag(problem, mean, largest, starts / count)
     is_thin = pair_share < THIN and pair_share * count < FEWEST_EFFECTIVE
-    if flag == "ok" and (unsupported > UNSUPPORTED or is_thin):
+    rare = rare_mass(experience, function)
+    if flag == "ok" and (unsupported > UNSUPPORTED or rare > RARE_SHARE or is_thin):
         flag = "low support"
     if flag == "ok" and (_is_sure(violation) or _is_sure(imbalance)):
         flag = "misspecified"
@@ -151,6 +158,7 @@ def diagnose(
         _share(total, squares, count),
         pair_share,
         unsupported,
+        rare,
         projected_residual(problem, function),
         held_out_residual,
         violation.size,
@@ -200,6 +208,15 @@ def unsupported_mass(experience: Experience, mean_rho: float) -> float:
     if experience.is_tabular:
         return EmpiricalModel.of(experience).unsupported_mass
     return max(0.0, 1.0 - mean_rho)
+
+
+def rare_mass(experience: Experience, function: RatioFunction) -> float:
+    """The share of what π does in pairs of a table that were logged fewer than `RARE` times; NaN on features."""
+    if not experience.is_tabular:
+        return math.nan
+    model = EmpiricalModel.of(experience)
+    weight = (model.d_mu * function.at(model.states))[:, None] * model.pi
+    return float(weight[model.pairs < RARE].sum() / max(float(weight.sum()), 1e-300))
 
 
 def _flag(problem: RatioProblem, mean: float, largest: float, initial_share: float) -> Flag:

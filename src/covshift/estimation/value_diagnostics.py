@@ -8,7 +8,7 @@ from typing import final
 import numpy as np
 
 from covshift.errors import InputError
-from covshift.estimation.diagnostics import FEWEST_EFFECTIVE, Diagnostics, Flag
+from covshift.estimation.diagnostics import FEWEST_EFFECTIVE, RARE, Diagnostics, Flag
 from covshift.estimation.estimand import Estimand
 from covshift.estimation.estimators import ESTIMATORS, Trust
 from covshift.estimation.experience import Experience
@@ -107,8 +107,13 @@ class ValueDiagnostics:
             )
         assert ratio is not None
         if self.flag == "low support":
+            rarely = (
+                f", {ratio.rare_mass:.0%} fewer than {RARE:.0f} times"
+                if ratio.rare_mass > 0
+                else ""
+            )
             return (
-                f"{ratio.unsupported_mass:.0%} of what the policy does was never logged, and {self.effective_sample:,.0f} of "
+                f"{ratio.unsupported_mass:.0%} of what the policy does was never logged{rarely}, and {self.effective_sample:,.0f} of "
                 f"{self.sample_size:,} transitions count; collect data closer to the policy"
             )
         if self.flag == "misspecified":

@@ -69,7 +69,7 @@ def run(folder: Path, options: RunOptions, console: Console) -> Outcome:
 
 
 def run_demo(folder: Path, sizes: Sizes, options: RunOptions, console: Console) -> Outcome:
-    """Estimates, collects data, trains, and writes `index.html` and `ratios.csv`.
+    """Estimates, collects data, trains, and writes `index.html`, `rooms.svg` and `ratios.csv`.
 
     The same call continues after an interruption.
     """
@@ -85,6 +85,7 @@ def run_demo(folder: Path, sizes: Sizes, options: RunOptions, console: Console) 
     }
     rooms = estimate_rooms(seed=0)
     _print_rooms(console, rooms)
+    write_text(folder / "rooms.svg", draw_rooms(rooms))
     data = collect_data(configs[PLAIN, 0], folder / "data", console)
     jobs = {
         (preset, seed): Job(folder / "runs" / f"{preset}-seed{seed}", config, str(data))
@@ -207,7 +208,7 @@ def _page(
         "demo.html.j2",
         rooms=_rooms_rows(rooms),
         rooms_text=_rooms_text(rooms),
-        rooms_figure=draw_rooms(rooms),
+        rooms_figure=(folder / "rooms.svg").read_text(encoding="utf-8"),
         env=ENV,
         transitions=int(store.is_transition.sum()),
         random_score=data.behavior_score,
