@@ -11,8 +11,8 @@ does not reach its end. Differing: its files have other bytes than those of a co
 that it had started still runs two minutes after the kill.
 A flip changes one bit of one file, and the file's reader reads it. Undetected: it gives something else than before, and
 does not refuse. What changes nothing, such as a time stamp in a zip file, is counted as harmless.
-Everything follows from the seed except the moments at which the kernel acts. The tables are in Markdown; Ctrl-C ends the
-kills and prints the table so far.
+Everything follows from the seed except the moments at which the kernel acts. The tables are in Markdown; Ctrl-C or SIGTERM
+ends the kills and prints the table so far. Each fault is also printed when it is found.
 """
 
 from __future__ import annotations
@@ -182,6 +182,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=600.0, help="kill no more after this time")
     given = parser.parse_args()
+    for number in (signal.SIGINT, signal.SIGTERM):  # A shell has SIGINT ignored in the background.
+        signal.signal(number, signal.default_int_handler)
     rng = np.random.default_rng(given.seed)
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
@@ -314,6 +316,7 @@ def kill_once(
         time.sleep(0.05)
     for pid in filter(is_running, started):
         count["left"] += 1
+        print(f"process {pid} of {' '.join(command)} was left", file=sys.stderr)
         os.kill(pid, signal.SIGKILL)
     return None
 

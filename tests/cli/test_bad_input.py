@@ -147,6 +147,11 @@ def test_a_contact_sheet_of_an_unknown_kind(
     collect(Request("MinAtar/Breakout-v1", 50, envs=1), tmp_path / "data")
     text = refused(capsys, "data", "info", tmp_path / "data", "--sheet", tmp_path / "x.bogus")
     assert "must be a picture such as x.png" in text
+    sheet = tmp_path / "x.png"
+    done = run_limited("data", "info", tmp_path / "data", "--sheet", sheet, file_size=2000)
+    assert done.returncode == 1
+    assert done.stderr == f"covshift: {sheet}: File too large\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 
 def test_a_contact_sheet_of_a_dataset_without_frames(

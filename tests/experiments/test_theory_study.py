@@ -92,7 +92,7 @@ def test_page_opens_in_a_browser(folder: Path, tmp_path: Path) -> None:
         [chromium, *flags, f"--user-data-dir={tmp_path}", (folder / "index.html").as_uri()],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=True,
     )
     assert "CONSOLE" not in done.stderr

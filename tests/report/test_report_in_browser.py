@@ -29,7 +29,7 @@ FLAGS = [
     "--no-first-run",
     "--remote-debugging-pipe",
 ]
-SECONDS = 60
+SECONDS = 240
 
 
 class Browser:
