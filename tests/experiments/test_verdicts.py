@@ -124,20 +124,35 @@ def atari_results(scores: dict[str, NDArray[np.float64]]) -> Results:
     return Results(games.EXPERIMENT, "atari", found, data)
 
 
-def test_games_count_where_no_correction_is_above_random_play() -> None:
+def test_games_count_where_no_correction_has_learned(monkeypatch: pytest.MonkeyPatch) -> None:
+    single = dict.fromkeys(games.EXPERIMENT.games["atari"], -1.0) | {"ALE/Seaquest-v5": 4.8}
+    monkeypatch.setattr(games, "SINGLE_ACTION", single)
     levels = {games.BASELINE: 0.0, games.CORRECTED: 1.0, games.MATCHED: 9.0}
     scores = runs(levels, seeds=3, tasks=5)
-    # 0 ± 0.25 (Student, 95 %) above these levels; random play has 2.
+    # ± 0.25 (Student, 95 %) around these levels; random play has 2, and one action of Seaquest 4.8.
     scores[games.BASELINE] = scores[games.BASELINE] + np.array([2.2, 2.3, 1.7, 5.0, 2.26])
     results = atari_results(scores)
+    assert games.games_learned(results) == ["ALE/Breakout-v5", "ALE/SpaceInvaders-v5"]
+    single["ALE/Seaquest-v5"] = 4.7
     learned = ["ALE/Breakout-v5", "ALE/Seaquest-v5", "ALE/SpaceInvaders-v5"]
-    assert games.games_learned(results) == learned
     found = games.analyze(results)
-    assert f"above random play in 3 of 5 games ({', '.join(learned)})." in found["found"]
+    assert f"single actions in 3 of 5 games ({', '.join(learned)})." in found["found"]
     # One of 20 assignments of the runs is as bad in each of five games: 2/20⁵.
     assert "beats no correction: 0.00 (p = 6.3e-07) over all games" in found["found"]
     assert "That the matched agent does: 1.00 (p" in found["found"]
     assert found["verdict"] == FAILS
+
+
+@pytest.mark.parametrize(
+    ("game", "scores"),
+    [("Pong", [-21.0] * 6), ("SpaceInvaders", [0.0, 285.0, 0.0, 0.0, 270.0, 285.0])],
+)
+def test_single_actions(game: str, scores: list[float]) -> None:
+    """In Space Invaders firing from the start's place, or while moving to an edge, scores twice what random play does."""
+    env = f"ALE/{game}-v5"
+    assert games.single_action_scores(env) == scores
+    assert games.SINGLE_ACTION[env] == max(scores)
+    assert set(games.SINGLE_ACTION) == set(games.EXPERIMENT.games["atari"])
 
 
 @pytest.mark.parametrize(("resampled", "wanted"), [(1.0, HOLDS), (-1.0, FAILS), (0.0, UNDECIDED)])
