@@ -189,7 +189,9 @@ def test_simplex_keeps_mean_one_where_least_squares_diverges() -> None:
 
 def test_diagnostics_of_the_exact_ratio() -> None:
     problem = four_rooms()
-    asked = RatioProblem(population(problem), 0.9, "continuing")
+    whole = population(problem)
+    whole = whole.reweighted(10_000.0 * whole.trajectory_weights)  # No pair is rare.
+    asked = RatioProblem(whole, 0.9, "continuing")
     exact_ratio = TableRatio(problem.c_star(0.9))
     found = diagnose(asked, exact_ratio, float("nan"))
     assert found.mean_ratio == pytest.approx(1.0)

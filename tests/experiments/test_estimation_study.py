@@ -123,9 +123,9 @@ def test_each_sweep_varies_one_thing() -> None:
 def test_convergence_has_a_point_for_every_method(folder: Path) -> None:
     points = read_records(folder / "convergence.csv", Point)
     ratios = {point.name for point in points if point.kind == "ratio"}
-    assert {"empirical", "td", "least-squares", "semi-gradient", "simplex"} <= ratios
+    assert {"empirical", "td", "least-squares", "matching", "semi-gradient", "simplex"} <= ratios
     values = {point.name for point in convergence((300,), 1) if point.kind == "value"}
-    assert len(values) == 11
+    assert len(values) == 12
 
 
 def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:

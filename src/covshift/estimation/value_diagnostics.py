@@ -147,7 +147,8 @@ def diagnose_value(
         # Weighted importance sampling uses the products of whole trajectories.
         step = len(by_step) - 1 if estimator == "wis" else middle_step(experience, estimand)
         left = float(by_step[step])
-        thin = left < FEWEST_EFFECTIVE and left < 0.5 * count
+        # Where π is nearly μ, few trajectories are no fault of the products.
+        thin = left < FEWEST_EFFECTIVE and left < 0.9 * count
         return ValueDiagnostics(trusts, "low support" if thin else "ok", left, count, by_step, step)
     transitions = experience.logs.num_transitions
     found = _diagnosed(experience, estimand, held_out)

@@ -21,7 +21,7 @@ from covshift.theory.examples import Problem, episodic
 RATIO_DISCOUNT, DISCOUNT = 0.9, 0.9
 LONGEST = 100
 LINEAR = ("semi-gradient", "simplex")
-RATIOS = ("empirical", "least-squares", "td", *LINEAR)
+RATIOS = ("empirical", "least-squares", "matching", "td", *LINEAR)
 
 
 class Point(NamedTuple):
