@@ -467,7 +467,13 @@ def test_a_partial_manifest_of_a_killed_collection_is_ignored(tmp_path: Path) ->
 
 
 def test_a_killed_worker_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "deadly.py").write_text("import os\ndef policy(o):\n    os._exit(1)\n")
+    (tmp_path / "deadly.py").write_text(
+        "import os, multiprocessing, numpy\n"
+        "def policy(o):\n"
+        "    if multiprocessing.parent_process() is not None:\n"
+        "        os._exit(1)\n"
+        "    return numpy.full((len(o), 2), 0.5)\n"
+    )
     monkeypatch.syspath_prepend(str(tmp_path))
     request = Request("covshift/RandomWalk-v0", 500, ("deadly:policy",), shard_transitions=100)
     with pytest.raises(InputError, match="a worker process was killed; run the same command again"):

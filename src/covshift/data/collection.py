@@ -159,9 +159,8 @@ class Collector:
         check_folder(self.out)
         named = any(isinstance(policy, Function | Table) for policy in self.policies)
         if named and not (self.out / MANIFEST).is_file():
-            _ = (
-                self._sample_frames
-            )  # So that what turns out to be no policy leaves no folder behind.
+            # Called before the folder is made, so that what turns out to be no policy leaves none behind.
+            _ = self._sample_frames
         self.out.mkdir(parents=True, exist_ok=True)
         with locked(self.out):
             self._prepare()

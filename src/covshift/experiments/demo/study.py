@@ -20,7 +20,7 @@ from covshift.experiments.demo.rooms import STEPS, STREAMS, Rooms, draw_rooms, e
 from covshift.experiments.experiment import Outcome, RunOptions
 from covshift.experiments.frames import SampledRatios, sample_ratios
 from covshift.experiments.tables import write_csv
-from covshift.files import write_text
+from covshift.files import check_folder, write_text
 from covshift.report.figures_page import SMOKE
 from covshift.report.page import render
 from covshift.report.statistics import Curve
@@ -75,6 +75,7 @@ def run_demo(folder: Path, sizes: Sizes, options: RunOptions, console: Console) 
     """
     engine = make_engine(options)
     check_count("seeds", sizes.seeds)
+    check_folder(folder)
     lengths = {"num_updates": sizes.updates, "evaluate_every": max(1, sizes.updates // 10)}
     amounts = {"transitions": sizes.transitions, "window": sizes.transitions}
     configs = {
