@@ -86,6 +86,7 @@ def run_demo(folder: Path, sizes: Sizes, options: RunOptions, console: Console) 
     }
     rooms = estimate_rooms(seed=0)
     _print_rooms(console, rooms)
+    folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / "rooms.svg", draw_rooms(rooms))
     data = collect_data(configs[PLAIN, 0], folder / "data", console)
     jobs = {
