@@ -13,6 +13,7 @@ from covshift.data.samplers import PrioritizedSampler
 from covshift.data.store import Store
 from covshift.learners.deep import (
     AgentLearner,
+    AgentLoss,
     Diverged,
     RatioBatch,
     ValueBatch,
@@ -63,7 +64,8 @@ def name_of(variant: dict[str, Any]) -> str:
 
 def plain_learner(config: TrainConfig) -> AgentLearner:
     network = make_agent_network(config, (3,), 4)
-    return AgentLearner(config, network, make_priority(config.replay), torch.device("cpu"))
+    priority = make_priority(config.replay)
+    return AgentLearner(AgentLoss(config, network, priority, torch.device("cpu")))
 
 
 def learner_of(config: TrainConfig) -> AgentLearner:

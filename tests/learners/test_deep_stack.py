@@ -15,6 +15,7 @@ from covshift.data.store import Store
 from covshift.errors import InputError
 from covshift.learners.deep import (
     AgentLearner,
+    AgentLoss,
     AgentStack,
     Batches,
     Diverged,
@@ -51,7 +52,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 def learner_of(config: TrainConfig, store: Store) -> AgentLearner:
     network = make_agent_network(config, store.state_shape, store.num_actions)
-    return AgentLearner(config, network, make_priority(config.replay), torch.device("cpu"))
+    priority = make_priority(config.replay)
+    return AgentLearner(AgentLoss(config, network, priority, torch.device("cpu")))
 
 
 def batches_of(config: TrainConfig, store: Store, update: int) -> Batches:

@@ -17,7 +17,7 @@ from covshift.data.collection import Collector
 from covshift.data.policies import policy_modules
 from covshift.data.store import Store
 from covshift.errors import InputError
-from covshift.learners.deep import AgentLearner, make_priority
+from covshift.learners.deep import AgentLearner, AgentLoss, make_priority
 from covshift.networks import make_agent_network
 from covshift.records import Provenance, RunFolder
 from covshift.runs.checkpoints import has_checkpoint, read_checkpoint
@@ -171,7 +171,8 @@ def _wire(
     """Wires a run together; read it as the experiment."""
     network = make_agent_network(config, source.store.state_shape, source.store.num_actions)
     priority = make_priority(config.replay)
-    learner = AgentLearner(config, network, priority, pick_device(runtime.device))
+    loss = AgentLoss(config, network, priority, pick_device(runtime.device))
+    learner = AgentLearner(loss)
     checkpoint = None
     if has_checkpoint(folder.checkpoints):
         checkpoint = read_checkpoint(folder.checkpoints)

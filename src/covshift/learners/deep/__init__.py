@@ -14,7 +14,7 @@ from covshift.learners.deep.batches import (
     ring_batch,
     value_batch,
 )
-from covshift.learners.deep.losses import REPORTED_MEANS
+from covshift.learners.deep.losses import REPORTED_MEANS, AgentLoss
 from covshift.learners.deep.priorities import Priority, UpdateReport, make_priority
 from covshift.learners.deep.ratio import RatioLearner, RatioLoss
 from covshift.learners.deep.recorded import Batches
@@ -24,6 +24,7 @@ from covshift.learners.deep.state import LearnerState
 __all__ = [
     "REPORTED_MEANS",
     "AgentLearner",
+    "AgentLoss",
     "AgentStack",
     "Batches",
     "Diverged",

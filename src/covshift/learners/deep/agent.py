@@ -11,13 +11,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.optim.adam import adam
 
-from covshift.config.training import TrainConfig
 from covshift.learners.deep.batches import RatioBatch, ValueBatch
 from covshift.learners.deep.losses import AgentLoss, Forward
-from covshift.learners.deep.priorities import Priority, UpdateReport
+from covshift.learners.deep.priorities import UpdateReport
 from covshift.learners.deep.recorded import Arguments, Batches, Recording, leaves_of
 from covshift.learners.deep.state import LearnerState
-from covshift.networks import AgentNetwork, NatureTorso
+from covshift.networks import NatureTorso
 from covshift.rules import LinkOverflowError
 
 _UPDATES_BEFORE_RECORDING = 100
@@ -30,26 +29,16 @@ class Diverged(Exception):  # noqa: N818
 
 @final
 class AgentLearner:
-    """The loss with its two networks, and the optimizer.
+    """Minimizes a loss: its two networks, the optimizer, and all that a resume needs.
 
     Args:
-        config: the run's configuration.
-        network: the online network; the target network starts as its copy.
-        priority: what an update writes as the priorities of its transitions; None for uniform replay.
-        device: where both networks live.
+        loss: of the online network, with the target network.
     """
 
-    def __init__(
-        self,
-        config: TrainConfig,
-        network: AgentNetwork,
-        priority: Priority | None,
-        device: torch.device,
-    ) -> None:
-        self.config, self.device = config, device
-        loss = self.loss = AgentLoss(config, network, priority, device)
+    def __init__(self, loss: AgentLoss) -> None:
+        self.loss, self.config, self.device = loss, loss.config, loss.device
         self.network, self.target, self.support = loss.network, loss.target, loss.support
-        fit = config.optimization
+        fit = self.config.optimization
         self.optimizer = torch.optim.Adam(
             self.network.parameters(), lr=fit.learning_rate, eps=fit.adam_epsilon, fused=True
         )
