@@ -14,7 +14,7 @@ class Demo:
     """Evaluate a policy and train an agent from a random policy's data, and write a page about the result.
 
     First a policy in four rooms, whose exact value is known; then agents that learn Breakout with and without the
-    correction. Takes about five minutes on two cores. If it is interrupted, the same command continues.
+    correction. Takes about four minutes on two cores. If it is interrupted, the same command continues.
     """
 
     out: Path

@@ -19,14 +19,14 @@ class Sizes(NamedTuple):
     seeds: int
 
 
-SIZES = {"small": Sizes(300_000, 35_000, 2), "smoke": Sizes(3_000, 100, 1)}
+SIZES = {"small": Sizes(300_000, 10_000, 3), "smoke": Sizes(3_000, 100, 1)}
 
 EXPERIMENT = Study(
     name="demo",
     title="Learning to act from another policy's data",
     claim="A policy's value from random steps beside the exact one, and what C51 learns of Breakout from random play.",
     costs={
-        "small": "4 runs of 35,000 updates, about 5 min on two cores",
+        "small": "6 runs of 10,000 updates, about 4 min on two cores",
         "smoke": "2 runs of 100 updates, about 1 min on two cores",
     },
     function="covshift.experiments.demo.study:run",
