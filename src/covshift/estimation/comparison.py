@@ -13,7 +13,6 @@ from covshift.errors import InputError
 from covshift.estimation.diagnostics import Flag
 from covshift.estimation.display import as_html, make_frame
 from covshift.estimation.estimand import Estimand
-from covshift.estimation.estimators import ESTIMATORS
 from covshift.estimation.intervals import bootstrap_interval
 from covshift.estimation.selection import Selection
 from covshift.estimation.value_diagnostics import ValueDiagnostics
@@ -258,7 +257,8 @@ class Comparison:
             if self.truth is not None:
                 axes.axvline(self.truth, color=COLORS[1], label="true value")
                 axes.legend(loc="lower right")
-            axes.set_yticks(rows, [_title(group) for group in groups])
+            names = [", ".join(one.estimator for one in group) for group in groups]
+            axes.set_yticks(rows, names)
             axes.set_xlim(*_limits(self))
             asked = self.estimates[0].estimand.describe() if self.estimates else ""
             axes.set(xlabel=asked, ylim=(-0.7, len(rows) - 0.3))
@@ -289,13 +289,6 @@ def _is_same(one: ValueEstimate, other: ValueEstimate) -> bool:
     """Whether two estimates are equal up to rounding, and so are all of their replicates."""
     pairs = np.column_stack([np.append(e.value, e.replicates) for e in (one, other)])
     return bool(np.allclose(pairs[:, 0], pairs[:, 1], rtol=1e-5, atol=1e-9, equal_nan=True))
-
-
-def _title(group: list[ValueEstimate]) -> str:
-    """Whole titles of one or two estimators; short names of more."""
-    if len(group) <= 2:
-        return ", ".join(ESTIMATORS[estimate.estimator].title for estimate in group)
-    return ", ".join(estimate.estimator for estimate in group)
 
 
 def _limits(comparison: Comparison) -> tuple[float, float]:
