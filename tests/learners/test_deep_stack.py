@@ -152,6 +152,20 @@ def assert_recording_is_exact(
                 np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name))
 
 
+@pytest.mark.parametrize("preset", ["c51", "c51-corrected", "c51-matched"])
+def test_recordings_are_simplified(
+    preset: str, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that change tensors in place are not, and repeat every detour of the gradient's."""
+    monkeypatch.setattr(agent, "_UPDATES_BEFORE_RECORDING", 0)
+    learner = learner_of(make_config(ENV, preset, "smoke"), store)
+    learner.update(*batches_of(learner.config, store, 0))
+    (recording,) = learner._recordings.values()
+    calls = [node.target for node in recording._run.graph.nodes if node.op == "call_function"]
+    assert torch.ops.aten.mul.Tensor not in calls
+    assert torch.mul in calls
+
+
 def test_a_recorded_update_that_diverges_changes_nothing(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

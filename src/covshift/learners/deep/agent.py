@@ -14,6 +14,7 @@ from torch.optim.adam import adam
 from covshift.learners.deep.batches import RatioBatch, ValueBatch
 from covshift.learners.deep.losses import AgentLoss, Forward
 from covshift.learners.deep.priorities import UpdateReport
+from covshift.learners.deep.products import fast_products
 from covshift.learners.deep.recorded import Arguments, Batches, Recording, leaves_of
 from covshift.learners.deep.state import LearnerState
 from covshift.networks import NatureTorso
@@ -70,7 +71,8 @@ class AgentLearner:
         if self._is_recorded and self._updates_here > _UPDATES_BEFORE_RECORDING:
             found = self._update_recorded(batches)
         else:
-            found = self._update(batches)
+            with fast_products():
+                found = self._update(batches)
         self.finish_update()
         return UpdateReport(_to_numpy(found.priority), _to_numpy(found.ratio), found.means)
 

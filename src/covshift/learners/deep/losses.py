@@ -208,10 +208,11 @@ class AgentLoss(nn.Module):
         pi = epsilon_greedy_probabilities(q[size:], self.config.ratio.target_epsilon)
         past = steps * states
         pi_window = chosen(pi[:past], self._tensor(ratios.a_window.ravel())).view(steps, states)
-        c_source = self.target.ratio(features[size : size + states])
-        if self.closure is not None:
-            newest = size + past - states
-            c_source = c_source * self._mass_factor(features[newest:], pi[past:], ratios)
+        if self.closure is None:
+            c_source = self.target.ratio(features[size : size + states])
+        else:
+            c = self.target.ratio(features[size:])
+            c_source = c[:states] * self._mass_factor(c[past - states :], pi[past:], ratios)
         return p_target, self.ratio_loss.targets(c_source, pi_window, ratios)
 
     def _next_action(self, values: ValueBatch, q_t: Tensor) -> Tensor:
@@ -243,12 +244,11 @@ class AgentLoss(nn.Module):
         )
         return target
 
-    def _mass_factor(self, features: Tensor, pi_end: Tensor, ratios: RatioBatch) -> Tensor:
-        """α, from the states before the batch's own and from those that end an episode, in this order."""
+    def _mass_factor(self, c: Tensor, pi_end: Tensor, ratios: RatioBatch) -> Tensor:
+        """α, from c of the states before the batch's own and of those that end an episode, in this order."""
         assert self.closure is not None
         assert ratios.ends is not None
         ends, before = ratios.ends, len(ratios.s_t)
-        c = self.target.ratio(features)
         if self.config.ratio.source_clip:
             c = clipped(c)
         is_inner = ~self._tensor(ratios.is_initial_window[-1])

@@ -17,11 +17,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, fx
-from torch.func import functional_call, grad
+from torch.func import functional_call, functionalize, grad
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from covshift.learners.deep.batches import RatioBatch, ValueBatch
 from covshift.learners.deep.losses import AgentLoss, Forward
+from covshift.learners.deep.products import fast_products
 from covshift.learners.deep.ratio import RatioLoss
 from covshift.networks import MinAtarTorso, make_link
 
@@ -116,11 +117,15 @@ class Recording:
         def flat(*tensors: Tensor) -> list[Tensor]:
             left = iter(tensors)
             parts = [[next(left) for _ in range(size)] for size in sizes]
-            gradients, (found, running) = lift(grad(of, has_aux=True))(*parts)
+            with fast_products():
+                gradients, (found, running) = lift(grad(of, has_aux=True))(*parts)
             return [*gradients, *found, *running]
 
         with torch.no_grad():
-            recorded = make_fx(flat)(*(tensor for part in arguments for tensor in part))
+            # Without `functionalize`, some gradients would change their own results in place.
+            recorded = make_fx(functionalize(flat))(
+                *(tensor for part in arguments for tensor in part)
+            )
         self._run = simplified(recorded)
 
     def __call__(self, arguments: Arguments) -> Outcome:
