@@ -29,6 +29,9 @@ from covshift.networks import MinAtarTorso, make_link
 _RESHAPES = ("view", "_unsafe_view", "expand", "slice", "detach", "alias")
 """Operations that do nothing where the shape stays the same."""
 
+_FILLED = ("ones_like", "zeros_like", "new_zeros")
+"""Operations that look only at the shape and the type of their argument."""
+
 
 class Batches(NamedTuple):
     """What one agent's update takes; see `AgentLearner.update`."""
@@ -200,13 +203,22 @@ def _has_effects(target: Any) -> bool:
 
 
 def _fold_constants(recorded: fx.GraphModule) -> None:
-    """Replaces what depends on no argument by its value."""
+    """Replaces what depends on no argument, or only on an argument's shape, by its value."""
     values: dict[fx.Node, Any] = {}
+
+    def known(node: fx.Node) -> Any:
+        if node in values:
+            return values[node]
+        like = node.meta["val"]
+        return torch.empty(like.shape, dtype=like.dtype)
+
     for node in list(recorded.graph.nodes):
         if node.op == "get_attr":
             values[node] = getattr(recorded, node.target)
-        elif node.op == "call_function" and all(x in values for x in node.all_input_nodes):
-            args, kwargs = fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
+        elif node.op == "call_function" and (
+            _is_named(node, _FILLED) or all(x in values for x in node.all_input_nodes)
+        ):
+            args, kwargs = fx.node.map_arg((node.args, node.kwargs), known)
             values[node] = node.target(*args, **kwargs)
             with recorded.graph.inserting_before(node):
                 constant = recorded.graph.create_node("get_attr", f"folded_{node.name}")
@@ -218,7 +230,7 @@ def _fold_constants(recorded: fx.GraphModule) -> None:
 
 
 def _merge_equal_calls(graph: fx.Graph) -> None:
-    """Leaves one of several calls with equal arguments, and none that only keeps a shape."""
+    """Leaves one of several calls with equal arguments, and none that only keeps a shape or undoes a transposition."""
     seen: dict[Any, fx.Node] = {}
     for node in list(graph.nodes):
         if node.op not in ("call_function", "get_attr"):
@@ -226,20 +238,24 @@ def _merge_equal_calls(graph: fx.Graph) -> None:
         same = seen.setdefault((node.target, repr(node.args), repr(node.kwargs)), node)
         if _keeps_shape(node):
             same = node.all_input_nodes[0]
+        elif _is_named(node, ("t",)) and _is_named(node.all_input_nodes[0], ("t",)):
+            same = node.all_input_nodes[0].all_input_nodes[0]
         if same is not node:
             node.replace_all_uses_with(same)
             graph.erase_node(node)
 
 
 def _keeps_shape(node: fx.Node) -> bool:
-    target = node.target
-    if (
-        not isinstance(target, torch._ops.OpOverload)
-        or target.overloadpacket.__name__ not in _RESHAPES
-    ):
+    if not _is_named(node, _RESHAPES):
         return False
     before, after = node.all_input_nodes[0].meta.get("val"), node.meta.get("val")
     return before is not None and after is not None and before.shape == after.shape
+
+
+def _is_named(node: fx.Node, names: Sequence[str]) -> bool:
+    """Whether a node calls one of these operations."""
+    target = node.target
+    return isinstance(target, torch._ops.OpOverload) and target.overloadpacket.__name__ in names
 
 
 def _binding(target: torch._ops.OpOverload) -> Any:
