@@ -1,6 +1,6 @@
 """What the present rules say of the published runs that were made with one dataset for all seeds.
 
-    python benchmarks/judge_published_runs.py [results/small]
+    python benchmarks/judge_published_runs.py [results/history]
 
 `covshift reproduce` no longer reads these runs, since seeds have datasets of their own now. Rules that ask trained
 networks (Figure 5) or columns that these runs do not have (`weighting`) are left out.
@@ -48,7 +48,7 @@ def say(name: str, verdict: str, contrasts: dict[str, Contrast]) -> None:
 
 def main() -> None:
     """Judges each figure."""
-    root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path("results/small")
+    root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path("results/history")
     seeds = {"ratio_discount": 5, "normalization": 3, "games": 3, "auxiliary": 3, "mean_ratio": 5}
     found = {
         module.EXPERIMENT.name: read(module.EXPERIMENT, root, seeds[module.EXPERIMENT.name])
