@@ -1,10 +1,12 @@
 """oneDNN's matrix products in place of MKL's: the same numbers, also in gradients."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from torch import Tensor
 
-from covshift.learners.deep.products import _LEAST_SIZE, HAS_ONEDNN, OneDnnProducts
+from covshift.learners.deep.products import _LEAST_SIZE, HAS_ONEDNN, OneDnnProducts, fast_products
 
 pytestmark = pytest.mark.skipif(not HAS_ONEDNN, reason="this build of torch has no oneDNN")
 
@@ -58,3 +60,8 @@ def test_gradients_of_a_layer_are_those_of_torch() -> None:
 )
 def test_other_products_stay_as_they_are(left: Tensor, right: Tensor) -> None:
     assert "mkldnn::_linear_pointwise" not in names_of_calls(left, right)
+
+
+def test_other_devices_are_left_alone() -> None:
+    """A mode costs time at every call, which would show on a GPU."""
+    assert isinstance(fast_products(torch.device("cuda")), nullcontext)

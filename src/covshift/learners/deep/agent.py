@@ -71,7 +71,7 @@ class AgentLearner:
         if self._is_recorded and self._updates_here > _UPDATES_BEFORE_RECORDING:
             found = self._update_recorded(batches)
         else:
-            with fast_products():
+            with fast_products(self.device):
                 found = self._update(batches)
         self.finish_update()
         return UpdateReport(_to_numpy(found.priority), _to_numpy(found.ratio), found.means)

@@ -21,9 +21,9 @@ HAS_ONEDNN = hasattr(torch.ops.mkldnn, "_linear_pointwise")
 """Whether this build of torch has oneDNN."""
 
 
-def fast_products() -> AbstractContextManager[object]:
-    """Within it, large matrix products are oneDNN's on processors that have AVX-512; else nothing changes."""
-    has_avx512 = torch.backends.cpu.get_cpu_capability() == "AVX512"
+def fast_products(device: torch.device) -> AbstractContextManager[object]:
+    """Within it, large matrix products are oneDNN's on CPUs that have AVX-512; on other devices nothing changes."""
+    has_avx512 = device.type == "cpu" and torch.backends.cpu.get_cpu_capability() == "AVX512"
     return OneDnnProducts() if has_avx512 and HAS_ONEDNN else nullcontext()
 
 

@@ -120,7 +120,7 @@ class Recording:
         def flat(*tensors: Tensor) -> list[Tensor]:
             left = iter(tensors)
             parts = [[next(left) for _ in range(size)] for size in sizes]
-            with fast_products():
+            with fast_products(loss.device):
                 gradients, (found, running) = lift(grad(of, has_aux=True))(*parts)
             return [*gradients, *found, *running]
 
