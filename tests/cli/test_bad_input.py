@@ -230,17 +230,22 @@ def test_features(
         (["demo", "--out", "out", "--updates", "9" * 20], "num_updates must lie in"),
         (["demo", "--out", "out", "--seeds", "9" * 20], "seeds must be at most"),
         (["demo", "--out", "out", "--workers", "9" * 20], "workers must be at most 1,024"),
+        (
+            ["estimate", "value", "{walk}", "--policy", "uniform", "--replicates", "9999999999"],
+            "replicates must be at most 1,000,000, but it is 9999999999",
+        ),
     ],
 )
 def test_numbers_beyond_any_use(
     command: list[str],
     message: str,
+    walk: Path,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert message in refused(capsys, *command)
+    assert message in refused(capsys, *(word.format(walk=walk) for word in command))
 
 
 @pytest.mark.parametrize(
