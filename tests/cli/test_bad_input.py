@@ -498,6 +498,8 @@ def test_libraries_that_do_not_fit_into_memory(walk: Path, tmp_path: Path) -> No
 
 
 def test_checkpoints_on_a_full_disk(walk: Path, tmp_path: Path) -> None:
+    # Compiled functions are cached on disk, and would otherwise be the first files that do not fit.
+    main([*filled(TRAIN, walk, tmp_path / "compiling"), "--num-updates", "1"])
     done = run_limited(*filled(TRAIN, walk, tmp_path / "run"), file_size=20_000)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
