@@ -1,5 +1,8 @@
+import io
 import signal
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+from covshift.cli.main import main
 from covshift.config.presets import make_config
 from covshift.config.training import RuntimeOptions
 from covshift.data.codec import FrameCodec
@@ -218,3 +222,32 @@ def figure() -> dict[str, Any]:
 @pytest.fixture
 def new_run() -> Callable[..., RunFolder]:
     return make_run
+
+
+class ChildHere:
+    """Stands for a child process of a sweep: its command runs in this process when it is first asked for its end."""
+
+    def __init__(self, command: Sequence[str], log: Path) -> None:
+        assert list(command[:3]) == [sys.executable, "-m", "covshift"]
+        self.arguments, self.log = list(command[3:]), log
+        self.stdin = io.BytesIO()
+        self.returncode: int | None = None
+
+    def poll(self) -> int:
+        if self.returncode is None:
+            with self.log.open("a") as file, redirect_stdout(file), redirect_stderr(file):
+                try:
+                    main(self.arguments)
+                    self.returncode = 0
+                except SystemExit as stop:
+                    self.returncode = int(stop.code or 0)
+        return self.returncode
+
+    wait = poll
+
+
+@pytest.fixture
+def children_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sweeps run `covshift resume` in this process: a process of its own takes seconds to import torch."""
+    monkeypatch.setattr("covshift.runs.sweeps.start_child", ChildHere)
+    monkeypatch.setattr("covshift.runs.sweeps._POLL_SECONDS", 0.0)
