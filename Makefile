@@ -17,7 +17,7 @@ test: .venv/installed  ## format check, lint, types, import contracts, tests
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile
 
 docs: .venv/installed  ## build the documentation site, with warnings as errors
 	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going -b html docs $(OUT)/docs

@@ -1,5 +1,12 @@
+import dataclasses
+import io
+import random
 import signal
-from collections.abc import Callable
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -7,12 +14,14 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+from covshift.cli.main import main
 from covshift.config.presets import make_config
-from covshift.config.training import RuntimeOptions
+from covshift.config.training import RuntimeOptions, TrainConfig
 from covshift.data.codec import FrameCodec
 from covshift.data.collection import Request, collect
 from covshift.data.format import COLUMNS, Rows
 from covshift.data.store import Store
+from covshift.files import write_json
 from covshift.records import MetricsFile, Row, RunFolder
 from covshift.report.pictures import picture_uri
 from covshift.report.statistics import Curve, curve_band
@@ -218,3 +227,87 @@ def figure() -> dict[str, Any]:
 @pytest.fixture
 def new_run() -> Callable[..., RunFolder]:
     return make_run
+
+
+class ChildHere:
+    """Stands for a child process of a sweep: its command runs in this process when it is first asked for its end."""
+
+    def __init__(self, command: Sequence[str], log: Path) -> None:
+        assert list(command[:3]) == [sys.executable, "-m", "covshift"]
+        self.arguments, self.log = list(command[3:]), log
+        self.stdin = io.BytesIO()
+        self.returncode: int | None = None
+
+    def poll(self) -> int:
+        if self.returncode is None:
+            with self.log.open("a") as file, redirect_stdout(file), redirect_stderr(file):
+                try:
+                    main(self.arguments)
+                    self.returncode = 0
+                except SystemExit as stop:
+                    self.returncode = int(stop.code or 0)
+        return self.returncode
+
+    wait = poll
+
+
+@pytest.fixture
+def children_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sweeps run `covshift resume` in this process: a process of its own takes seconds to import torch."""
+    monkeypatch.setattr("covshift.runs.sweeps.start_child", ChildHere)
+    monkeypatch.setattr("covshift.runs.sweeps._POLL_SECONDS", 0.0)
+
+
+TRAIN = """
+import sys, time
+from pathlib import Path
+from covshift.config.training import RuntimeOptions, TrainConfig
+from covshift.records import RunFolder
+from covshift.runs.launch import start_or_resume
+from covshift.runs.training import run_to_end
+from covshift.schema import read_json
+
+def wait_for_the_kill(update, row):
+    if update >= int(sys.argv[4]):
+        time.sleep(3600)
+
+if __name__ == "__main__":  # Processes that collect data import this file.
+    config = read_json(Path(sys.argv[2]), TrainConfig)
+    runtime = RuntimeOptions(device="cpu", threads=1)
+    run = start_or_resume(RunFolder(Path(sys.argv[1])), config, sys.argv[3], runtime, print)
+    run_to_end(run, wait_for_the_kill)
+"""
+
+Kill = Callable[[Path, TrainConfig, str], None]
+
+
+@pytest.fixture
+def train_and_kill(tmp_path: Path) -> Kill:
+    """Begins a run, and kills it twice at random moments: soon after it began, and soon after it went on.
+
+    A process waits after some updates, so that it is under way when it is killed, however slow the machine is.
+    """
+    code, settings = tmp_path / "train_and_wait.py", tmp_path / "config.json"
+
+    def train(folder: Path, config: TrainConfig, data: str) -> None:
+        code.write_text(TRAIN)
+        write_json(settings, dataclasses.asdict(config))
+        run, rng, done = RunFolder(folder), random.Random(0), -1
+        for _ in range(2):
+            stop = max(done, 0) + rng.randint(10, 50)
+            command = [sys.executable, *map(str, (code, folder, settings, data, stop))]
+            process = subprocess.Popen(command)
+            try:
+                deadline = time.monotonic() + 240
+                while not (run.exists() and run.status()["update"] > done):
+                    assert process.poll() is None
+                    assert time.monotonic() < deadline
+                    time.sleep(0.01)
+                time.sleep(rng.uniform(0.0, 0.3))
+                assert process.poll() is None
+            finally:
+                process.kill()
+                process.wait()
+            done = run.status()["update"]
+
+    return train

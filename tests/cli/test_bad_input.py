@@ -230,17 +230,22 @@ def test_features(
         (["demo", "--out", "out", "--updates", "9" * 20], "num_updates must lie in"),
         (["demo", "--out", "out", "--seeds", "9" * 20], "seeds must be at most"),
         (["demo", "--out", "out", "--workers", "9" * 20], "workers must be at most 1,024"),
+        (
+            ["estimate", "value", "{walk}", "--policy", "uniform", "--replicates", "9999999999"],
+            "replicates must be at most 1,000,000, but it is 9999999999",
+        ),
     ],
 )
 def test_numbers_beyond_any_use(
     command: list[str],
     message: str,
+    walk: Path,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert message in refused(capsys, *command)
+    assert message in refused(capsys, *(word.format(walk=walk) for word in command))
 
 
 @pytest.mark.parametrize(
@@ -493,6 +498,8 @@ def test_libraries_that_do_not_fit_into_memory(walk: Path, tmp_path: Path) -> No
 
 
 def test_checkpoints_on_a_full_disk(walk: Path, tmp_path: Path) -> None:
+    # Compiled functions are cached on disk, and would otherwise be the first files that do not fit.
+    main([*filled(TRAIN, walk, tmp_path / "compiling"), "--num-updates", "1"])
     done = run_limited(*filled(TRAIN, walk, tmp_path / "run"), file_size=20_000)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr

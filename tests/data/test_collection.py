@@ -126,36 +126,45 @@ def test_sha256sum_agrees(tmp_path: Path) -> None:
     assert done.returncode == 0
 
 
+BREAKOUT = Request("MinAtar/Breakout-v1", 6000, shard_transitions=800)
 SCRIPT = """
-import sys
+import sys, time
 from pathlib import Path
 from covshift.data.collection import Request, collect
-collect(Request("MinAtar/Breakout-v1", 6000, shard_transitions=800), Path(sys.argv[1]))
+made = 0
+def wait_for_the_kill(transitions):
+    global made
+    made += transitions
+    if made >= int(sys.argv[2]):
+        time.sleep(3600)
+request = Request("MinAtar/Breakout-v1", 6000, shard_transitions=800)
+collect(request, Path(sys.argv[1]), progress=wait_for_the_kill)
 """
 
 
 def test_killed_collections_continue_to_the_same_bytes(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", SCRIPT]
-    subprocess.run([*command, str(tmp_path / "whole")], check=True)
+    collect(BREAKOUT, tmp_path / "whole")
     rng = np.random.default_rng(0)
-    kills, killed = 0, tmp_path / "killed"
-    while True:
-        # Each run is killed at a random moment after it has finished one more shard, or earlier.
+    killed = tmp_path / "killed"
+    for _ in range(3):
+        # Each process is killed at a random moment after it has finished one more shard, or earlier. It waits in the
+        # shard after that one, so that it is under way however slow the machine is.
         before = len(list(killed.glob("shard-*.arrow")))
-        goal = before + int(rng.integers(0, 2))
-        process = subprocess.Popen([*command, str(killed)])
-        while process.poll() is None and len(list(killed.glob("shard-*.arrow"))) < max(goal, 1):
-            time.sleep(0.002)
-        time.sleep(float(rng.uniform(0, 0.3)))
-        if process.poll() is not None:
-            break
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        kills += 1
-    assert process.returncode == 0
-    # On a loaded machine a process may end before this one sees that a shard is there.
-    assert kills > 0
-    assert digest(tmp_path / "killed") == digest(tmp_path / "whole")
+        goal = max(before + int(rng.integers(0, 2)), 1)
+        command = [sys.executable, "-c", SCRIPT, str(killed), str(800 * (before + 2))]
+        process = subprocess.Popen(command)
+        try:
+            while len(list(killed.glob("shard-*.arrow"))) < goal:
+                assert process.poll() is None
+                time.sleep(0.002)
+            time.sleep(float(rng.uniform(0, 0.3)))
+            assert process.poll() is None
+        finally:
+            process.kill()
+            process.wait()
+    assert 0 < len(list(killed.glob("shard-*.arrow"))) < 8
+    collect(BREAKOUT, killed)
+    assert digest(killed) == digest(tmp_path / "whole")
 
 
 PARALLEL = """

@@ -90,6 +90,7 @@ def test_a_scale_that_an_experiment_lacks_is_refused(name: str, tmp_path: Path) 
     assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.usefixtures("children_here")
 def test_the_demo_is_an_experiment_with_a_number_of_seeds(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

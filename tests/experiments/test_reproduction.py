@@ -179,6 +179,9 @@ def test_a_seed_has_a_dataset_of_its_own(scale: str) -> None:
         assert found == set(enumerate(wanted))
 
 
+pytestmark = pytest.mark.usefixtures("children_here")
+
+
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("reproduced")

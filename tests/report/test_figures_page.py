@@ -344,16 +344,40 @@ def test_sources_are_found_once_and_shared_runs_belong_to_their_figure(
     new_run(out / "sweep" / "inner" / "unnamed")  # It lies in the figure's folder.
     new_run(out / "runs" / "mine")
     new_run(tmp_path / "elsewhere" / "plain-seed0")  # Named alike, but of another path.
-    figures, runs = find_sources([out, out / "sweep", tmp_path / "elsewhere"])
-    assert figures == [figure]
-    found = [str(run.path.relative_to(tmp_path)) for run in runs]
+    sources = find_sources([out, out / "sweep", tmp_path / "elsewhere"])
+    assert sources.figures == [figure]
+    found = [str(run.path.relative_to(tmp_path)) for run in sources.runs]
     assert found == ["out/runs/mine", "elsewhere/plain-seed0"]
     with pytest.raises(InputError, match=r"neither a figure.json nor a run under .*again"):
         find_sources([out / "again"])
     with pytest.raises(InputError, match="is not a folder"):
         find_sources([tmp_path / "nowhere"])
     with pytest.raises(InputError, match=r"must end in \.html, but it is page\.pdf"):
-        write_report(figures, runs, Path("page.pdf"))
+        write_report(sources, Path("page.pdf"))
+
+
+def test_one_bad_figure_hides_no_other(
+    figure: Any, new_run: Callable[..., RunFolder], tmp_path: Path
+) -> None:
+    (tmp_path / "good").mkdir()
+    (tmp_path / "good" / "figure.json").write_text(json.dumps(figure))
+    new_run(tmp_path / "bad" / "mine")  # Its figure cannot show it.
+    bad = tmp_path / "bad" / "figure.json"
+    bad.write_text(json.dumps(figure | {"verdict": "<maybe>"}))
+    sources = find_sources([tmp_path, tmp_path / "bad"])
+    assert sources.figures == [figure]
+    assert [run.path.name for run in sources.runs] == ["mine"]
+    (reason,) = sources.unreadable
+    assert reason.startswith(f"{bad}: verdict must be 'holds'")
+    page = render_report(*sources)
+    Outline(page)
+    assert f"unreadable {bad}: verdict must be &#39;holds&#39;" in text_of(page)
+    assert "&lt;maybe&gt;" in page
+    assert figure["command"] in page
+    assert "Runs without a figure" in page
+    page = render_report([], [], sources.unreadable)
+    assert "neither a figure nor a run" not in page
+    assert str(bad) in page
 
 
 def test_figures_come_in_the_order_of_the_paper(figure: Any, tmp_path: Path) -> None:

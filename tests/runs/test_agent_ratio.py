@@ -18,11 +18,8 @@ from covshift.theory.examples import Problem, random_walk
 
 @pytest.mark.parametrize(
     ("preset", "ratio_discount"),
-    [
-        (preset, ratio_discount)
-        for preset in ("c51-dual", "c51-matched", "c51-corrected")
-        for ratio_discount in (0.9, 0.99)
-    ],
+    # 0.99 is the presets' own discount, so that 0.9 shows that the setting is used.
+    [("c51-dual", 0.9), ("c51-matched", 0.9), ("c51-corrected", 0.9), ("c51-matched", 0.99)],
 )
 def test_a_trained_agent_knows_its_own_ratio(
     tmp_path: Path,
@@ -41,8 +38,8 @@ def test_a_trained_agent_knows_its_own_ratio(
         preset,
         "smoke",
         window=40_000,
-        num_updates=3_000,
-        evaluate_every=3_000,
+        num_updates=2_000,
+        evaluate_every=2_000,
         ratio_loss_weight=1.0,
         ratio_discount=ratio_discount,
         batch_size=128,

@@ -1,10 +1,6 @@
 """Data of the agent itself: who collected what, and resumes that give the same rows."""
 
-import dataclasses
-import random
-import subprocess
-import sys
-import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
@@ -19,7 +15,6 @@ from covshift.config.training import RuntimeOptions, TrainConfig
 from covshift.data.format import read_rows, shard_name
 from covshift.data.store import Store
 from covshift.errors import InputError
-from covshift.files import write_json
 from covshift.networks import AgentNetwork, make_agent_network, value_support
 from covshift.records import RunFolder
 from covshift.rules import decayed_epsilon, epsilon_greedy_probabilities, expected_value
@@ -198,44 +193,14 @@ def test_online_runs_can_be_stacked(tmp_path: Path) -> None:
     assert [folder.status()["status"] for folder in folders] == ["finished", "finished"]
 
 
-def test_killed_runs_go_on_exactly(tmp_path: Path) -> None:
+def test_killed_runs_go_on_exactly(
+    tmp_path: Path, train_and_kill: Callable[[Path, TrainConfig, str], None]
+) -> None:
     config = config_of(num_updates=120, evaluate_every=50)
     finish(start(tmp_path / "whole", config))
-    killed = tmp_path / "killed"
-    write_json(tmp_path / "config.json", dataclasses.asdict(config))
-    code = (
-        "import sys\n"
-        "from pathlib import Path\n"
-        "from covshift.config.training import RuntimeOptions, TrainConfig\n"
-        "from covshift.records import RunFolder\n"
-        "from covshift.runs.launch import start_or_resume\n"
-        "from covshift.runs.training import run_to_end\n"
-        "from covshift.schema import read_json\n"
-        "if __name__ == '__main__':\n"
-        "    config = read_json(Path(sys.argv[2]), TrainConfig)\n"
-        "    runtime = RuntimeOptions(device='cpu', threads=1)\n"
-        "    run_to_end(start_or_resume(RunFolder(Path(sys.argv[1])), config, 'online', runtime, print), lambda u, r: None)\n"
-    )
-    (tmp_path / "main.py").write_text(code)
-    rng = random.Random(1)
-    kills, loading = 0, 0.0
-    while RunFolder(killed).status()["status"] != "finished":
-        process = subprocess.Popen(
-            [sys.executable, tmp_path / "main.py", killed, tmp_path / "config.json"]
-        )
-        before = time.monotonic()
-        while process.poll() is None and not (killed / "checkpoints").is_dir():
-            time.sleep(0.02)
-        loading = max(loading, time.monotonic() - before)
-        try:
-            pause = rng.uniform(0.0, 1.0) + (loading if kills else 0.0)
-            assert process.wait(timeout=pause if kills < 2 else None) == 0
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            kills += 1
-    assert kills > 0
-    assert_same(tmp_path / "whole", killed)
+    train_and_kill(tmp_path / "killed", config, "online")
+    finish(start(tmp_path / "killed", config))
+    assert_same(tmp_path / "whole", tmp_path / "killed")
 
 
 def test_the_ratio_follows_the_moving_policy_and_its_moving_data(tmp_path: Path) -> None:

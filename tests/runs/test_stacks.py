@@ -148,6 +148,7 @@ def test_ctrl_c_saves_all_runs_of_a_stack(tmp_path: Path, data: list[str]) -> No
         assert contents(one) == contents(other)
 
 
+@pytest.mark.usefixtures("children_here")
 def test_a_sweep_stacks_what_can_be_stacked(tmp_path: Path, data: list[str]) -> None:
     """One run cannot be read: its stack fails, and the others are finished in the second try."""
     configs = [config_of(seed) for seed in range(4)] + [config_of(0, ratio_head="exponential")]

@@ -1,14 +1,10 @@
 """Runs: exact resume, kills, damage, divergence, and what a folder says."""
 
-import dataclasses
 import json
 import multiprocessing
-import random
 import signal
-import subprocess
-import sys
 import threading
-import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +18,6 @@ from covshift.config.training import RuntimeOptions, TrainConfig
 from covshift.data.collection import Request, collect
 from covshift.data.import_export import import_npz
 from covshift.errors import InputError
-from covshift.files import write_json
 from covshift.learners.deep import Diverged
 from covshift.records import COLUMNS, RunFolder, find_runs
 from covshift.runs import load_run, replay
@@ -144,6 +139,7 @@ def test_resume_is_exact_on_frames(tmp_path: Path, frame_size: int) -> None:
         **{
             "evaluation_episodes": 1,
             "ratio_episodes": 1,
+            "calibration_episodes": 0,
             "episode_cap": 40,
             "frame_size": frame_size,
         },
@@ -178,43 +174,14 @@ def test_resume_is_exact_while_data_stream_in(
     assert lo > 100
 
 
-def test_killed_runs_go_on_exactly(tmp_path: Path, data: str) -> None:
-    config = config_of(num_updates=400, evaluate_every=50)
+def test_killed_runs_go_on_exactly(
+    tmp_path: Path, data: str, train_and_kill: Callable[[Path, TrainConfig, str], None]
+) -> None:
+    config = config_of(num_updates=150, evaluate_every=50)
     finish(start(tmp_path / "whole", config, data))
-    killed = tmp_path / "killed"
-    code = (
-        "import sys\n"
-        "from pathlib import Path\n"
-        "from covshift.config.training import RuntimeOptions, TrainConfig\n"
-        "from covshift.records import RunFolder\n"
-        "from covshift.runs.launch import start_or_resume\n"
-        "from covshift.runs.training import run_to_end\n"
-        "from covshift.schema import read_json\n"
-        "config = read_json(Path(sys.argv[2]), TrainConfig)\n"
-        "runtime = RuntimeOptions(device='cpu', threads=1)\n"
-        "run_to_end(start_or_resume(RunFolder(Path(sys.argv[1])), config, sys.argv[3], runtime, print), lambda u, r: None)\n"
-    )
-    write_json(tmp_path / "config.json", dataclasses.asdict(config))
-    rng = random.Random(0)
-    kills, loading = 0, 0.0
-    while RunFolder(killed).status()["status"] != "finished":
-        process = subprocess.Popen(
-            [sys.executable, "-c", code, str(killed), str(tmp_path / "config.json"), data]
-        )
-        # Three times, once it has come so far that something was written, at a random moment.
-        before = time.monotonic()
-        while process.poll() is None and not (killed / "checkpoints").is_dir():
-            time.sleep(0.02)
-        loading = max(loading, time.monotonic() - before)
-        try:
-            pause = rng.uniform(0.0, 0.8) + (loading if kills else 0.0)
-            assert process.wait(timeout=pause if kills < 3 else None) == 0
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            kills += 1
-    assert kills > 0
-    assert_same(tmp_path / "whole", killed)
+    train_and_kill(tmp_path / "killed", config, data)
+    finish(start(tmp_path / "killed", config, data))
+    assert_same(tmp_path / "whole", tmp_path / "killed")
 
 
 def test_a_run_that_cannot_be_resumed_holds_nothing_open(tmp_path: Path) -> None:

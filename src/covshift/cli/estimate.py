@@ -182,7 +182,7 @@ class Value:
     """Confidence level of the intervals, between 0 and 1; a larger one gives wider intervals."""
 
     replicates: int = 200
-    """Bootstrap replicates over trajectories; more of them give steadier intervals and take longer."""
+    """Bootstrap replicates over trajectories; more of them give steadier intervals and take longer; at most 1,000,000."""
 
     seed: int = 0
     """Seed of the bootstrap."""

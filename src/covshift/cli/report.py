@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -28,8 +29,11 @@ class Report:
         """Writes the page and says where it is."""
         from covshift.report.figures_page import find_sources, write_report
 
-        figures, runs = find_sources(self.paths)
-        write_report(figures, runs, self.out)
+        sources = find_sources(self.paths)
+        write_report(sources, self.out)
+        for reason in sources.unreadable:
+            print(f"covshift: warning: unreadable figure: {reason}", file=sys.stderr)
+        figures, runs, _ = sources
         parts = [(len(figures), "figure"), (len(runs), "run")]
         said = " and ".join(f"{count} {word}{'' if count == 1 else 's'}" for count, word in parts)
         print(f"{said}{' without one' if figures else ''}. The page: {self.out}")

@@ -33,6 +33,9 @@ from covshift.estimation.selection import select
 from covshift.estimation.value_diagnostics import diagnose_value
 from covshift.validation import Dense, Vector, check_count, check_seed
 
+MOST_REPLICATES = 1_000_000
+"""The most bootstrap replicates: beyond a million a typing error is likelier than a wish, and would run without end."""
+
 _BATCH_NUMBERS = 60_000_000
 """Numbers that a batch of replicates may hold."""
 
@@ -80,7 +83,7 @@ def evaluate_policy(
         behavior: μ if it was not logged, as in `estimate_ratio`.
         ridge: ridge of estimators on features.
         interval: confidence level, or None for no interval.
-        replicates: number of bootstrap replicates.
+        replicates: number of bootstrap replicates, at most a million.
         seed: seed of the bootstrap.
         held_out: share of the trajectories to hold out for the checks of the ratio, as in `estimate_ratio`; 0 skips them.
 
@@ -334,7 +337,7 @@ def bootstrap_weights(
 def _check_bootstrap(interval: float | None, replicates: int, seed: int) -> None:
     if interval is not None and not 0.0 < interval < 1.0:
         raise InputError(f"interval must lie in (0, 1), but it is {interval}")
-    check_count("replicates", replicates)
+    check_count("replicates", replicates, MOST_REPLICATES)
     check_seed(seed)
 
 

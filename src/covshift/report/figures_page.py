@@ -25,32 +25,39 @@ SMOKE = (
 
 
 class Sources(NamedTuple):
-    """Figures, and runs that no figure shows."""
+    """Figures, runs that no figure shows, and why each of the other figures cannot be read."""
 
     figures: list[Figure]
     runs: list[RunFolder]
+    unreadable: list[str]
 
 
 def find_sources(paths: Iterable[Path]) -> Sources:
     """Every figure, in the paper's order, and every run that no figure shows.
 
-    A figure shows the runs that it names, of those under the same path, and the runs in its own folder.
+    A figure shows the runs that it names, of those under the same path, and the runs in its own folder. One that cannot
+    be read shows none.
 
     Args:
         paths: folders; what lies under two of them is taken once.
 
     Raises:
-        InputError: a path is not a folder, a figure.json breaks the contract, or there is nothing to report.
+        InputError: a path is not a folder, or there is nothing to report.
     """
     paths = list(paths)
     figures: dict[Path, Figure] = {}
+    unreadable: dict[Path, str] = {}
     runs: dict[Path, RunFolder] = {}
     shown: set[Path] = set()
     for path in paths:
         named: set[str] = set()
         homes: set[Path] = set()
         for file in find_figures(path):
-            figure = figures.setdefault(file.resolve(), read_figure(file))
+            try:
+                figure = figures.setdefault(file.resolve(), read_figure(file))
+            except InputError as error:
+                unreadable.setdefault(file.resolve(), str(error))
+                continue
             named |= {run["name"] for _, _, run in _runs(figure["panels"])}
             named |= {row["run"] for row in figure["invariants"]}
             homes.add(file.resolve().parent)
@@ -59,14 +66,15 @@ def find_sources(paths: Iterable[Path]) -> Sources:
             runs.setdefault(folder, run)
             if run.path.name in named or homes & set(folder.parents):
                 shown.add(folder)
-    if not figures and not runs:
+    if not figures and not runs and not unreadable:
         where = ", ".join(map(str, paths))
         raise InputError(f"there is neither a figure.json nor a run under {where}")
     ordered = sorted(figures.values(), key=lambda figure: (figure["alias"] or "~", figure["name"]))
-    return Sources(ordered, [run for folder, run in runs.items() if folder not in shown])
+    plain = [run for folder, run in runs.items() if folder not in shown]
+    return Sources(ordered, plain, list(unreadable.values()))
 
 
-def write_report(figures: Sequence[Figure], runs: Sequence[RunFolder], out: Path) -> None:
+def write_report(sources: Sources, out: Path) -> None:
     """Writes the page, whole or not at all.
 
     Raises:
@@ -74,18 +82,21 @@ def write_report(figures: Sequence[Figure], runs: Sequence[RunFolder], out: Path
     """
     if out.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"the page must end in .html, but it is {out}")
-    page = render_report(figures, runs)
+    page = render_report(*sources)
     check_folder(out.parent)
     out.parent.mkdir(parents=True, exist_ok=True)
     write_text(out, page)
 
 
-def render_report(figures: Sequence[Figure], runs: Sequence[RunFolder] = ()) -> str:
+def render_report(
+    figures: Sequence[Figure], runs: Sequence[RunFolder] = (), unreadable: Sequence[str] = ()
+) -> str:
     """One HTML file that loads nothing.
 
     Args:
         figures: contents of figure.json files.
         runs: runs that no figure shows; they get a section of their own.
+        unreadable: why other figures cannot be shown, each with the path of its file.
     """
     plain = describe_runs(runs)
     return render(
@@ -105,6 +116,7 @@ def render_report(figures: Sequence[Figure], runs: Sequence[RunFolder] = ()) -> 
             for figure in figures
         ],
         plain=plain and plain | _described(plain),
+        unreadable=unreadable,
         smoke=SMOKE,
         version=__version__,
     )

@@ -183,7 +183,7 @@ def _write(folder: Path, figure: dict[str, Any], results: Results) -> None:
         draw_figure(figure, [folder / "figure.svg", folder / "figure.pdf"])
     write_csv(folder / "table.csv", [figure["table"]["columns"], *figure["table"]["rows"]])
     write_csv(folder / "runs.csv", _all_rows(results), digits=6)
-    write_report(*find_sources([folder]), folder / "index.html")
+    write_report(find_sources([folder]), folder / "index.html")
 
 
 def _all_rows(results: Results) -> Iterator[list[Any]]:
