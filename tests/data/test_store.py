@@ -260,6 +260,27 @@ def test_small_observations_are_stored_plain(
         assert len(codec.encode(observations[0])) == 50
 
 
+@pytest.mark.parametrize("dtype", [np.bool_, np.int64])
+def test_few_and_many_rows_of_plain_shards_are_the_same(dtype: type, tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    codec = FrameCodec((3, 5), np.dtype(dtype))
+    store, written = Store(codec, 1, 3), []
+    for index, part in enumerate(experience(1)[0]):
+        written.append((rng.random((len(part), 3, 5)) * 2).astype(dtype))
+        write_shard(
+            tmp_path / f"{index}.arrow",
+            Rows(part.columns, [codec.encode(o) for o in written[-1]]),
+            codec,
+        )
+        store.append_shard(tmp_path / f"{index}.arrow")
+    observations = np.concatenate(written)
+    for count in (0, 1, 20, 2000):
+        ids = rng.integers(len(store), size=count)
+        found = store.states(ids)
+        np.testing.assert_array_equal(found, observations[ids])
+        assert found.flags.writeable
+
+
 def test_a_cut_keeps_the_asked_number_of_transitions_and_marks_the_end() -> None:
     parts, _ = experience(5)
     rows = stack_rows(parts)

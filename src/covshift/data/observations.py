@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 from covshift.data.codec import FrameCodec
 from covshift.data.growing_array import GrowingArray
 
+_ROWS_PER_SEGMENT = 14
+"""Rows that are copied one by one in the time that it takes to look at one more segment."""
+
 
 class _Segment(NamedTuple):
     """Stored bytes of successive rows: `data[offsets[k] : offsets[k + 1]]` are those of the k-th."""
@@ -139,8 +142,12 @@ class Observations:
 
     def _plain(self, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
         """The stored bytes of rows whose observations are not compressed, one row of the array each."""
+        size = self.codec.stored_bytes
+        if len(rows) < _ROWS_PER_SEGMENT * len(self._segments):
+            joined = bytearray().join(self._blobs(rows))
+            return np.frombuffer(joined, dtype=np.uint8).reshape(len(rows), size)
         segments, within = self._locate(rows)
-        out = np.empty((len(rows), self.codec.stored_bytes), dtype=np.uint8)
+        out = np.empty((len(rows), size), dtype=np.uint8)
         for segment in np.unique(segments):
             here = segments == segment
             out[here] = self._segments[segment].table()[within[here]]
