@@ -19,6 +19,7 @@ from covshift.experiments import (
     mean_ratio,
     normalization,
     online_control,
+    other_games,
     ratio_discount,
     ratio_scale,
     replay_size,
@@ -101,6 +102,16 @@ def test_games(corrected: float, wanted: str) -> None:
         levels["no correction, target period 8000"] = other
         assert games.verdict(runs(levels, seeds=3, tasks=4)) == wanted
     assert games.verdict(runs(levels, seeds=2, tasks=4)) == UNDECIDED
+
+
+@pytest.mark.parametrize(("matched", "wanted"), [(1.0, HOLDS), (-1.0, FAILS), (0.0, UNDECIDED)])
+def test_other_games(matched: float, wanted: str) -> None:
+    assert len(other_games.OTHERS) == 3
+    for papers in (-5.0, 5.0):  # The paper's ratio is shown and not judged.
+        levels = {other_games.BASELINE: 0.0, other_games.PAPERS: papers}
+        levels[other_games.MATCHED] = matched
+        assert other_games.verdict(runs(levels, seeds=3, tasks=3)) == wanted
+    assert other_games.verdict(runs(levels, seeds=2, tasks=3)) == UNDECIDED
 
 
 @pytest.mark.parametrize(("corrected", "wanted"), [(1.0, HOLDS), (-1.0, FAILS), (0.0, UNDECIDED)])
@@ -721,6 +732,7 @@ NULLS: dict[str, dict[str, Callable[[int], Draw]]] = {
             online_control, {online_control.MATCHED: FAR, online_control.TD_ERROR: FAR}
         ),
     },
+    "other_games": {"no difference": scored(other_games)},
     "ratio_scale": {"at the bound": scaled(0.0, 0.0), "one at the bound": scaled(FAR, 0.0)},
     "replay_size": {
         "no difference": scored(replay_size),
