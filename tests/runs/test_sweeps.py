@@ -121,6 +121,22 @@ def test_ctrl_c_lets_workers_save(tmp_path: Path, data: str) -> None:
     assert jobs[0].status == "interrupted"
 
 
+def test_a_worker_that_is_starting_ends_too(tmp_path: Path, data: str) -> None:
+    """As in a background job, whose shell has left SIGINT ignored in it and so in its children."""
+    jobs = jobs_of(tmp_path, data, 2_000, seeds=1)
+
+    def watch(sweep: Sweep) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            Sweep(jobs).run(1, RUNTIME, watch)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert not jobs[0].is_over
+
+
 @pytest.mark.usefixtures("children_here")
 def test_what_another_process_is_at_is_waited_for(tmp_path: Path, data: str) -> None:
     """A second sweep over the same runs neither gives them up nor runs them twice."""

@@ -7,7 +7,6 @@ of its runs is tried once more, alone.
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
 import time
@@ -97,7 +96,7 @@ class Sweep:
         finally:
             processes = set(self.running.values())
             for process in processes:
-                process.send_signal(signal.SIGINT)
+                process.terminate()  # A background job ignores SIGINT until its loop has begun.
             for process in processes:
                 wait_for_child(process)
 
