@@ -264,7 +264,8 @@ def test_small_observations_are_stored_plain(
 def test_few_and_many_rows_of_plain_shards_are_the_same(dtype: type, tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     codec = FrameCodec((3, 5), np.dtype(dtype))
-    store, written = Store(codec, 1, 3), []
+    store = Store(codec, 1, 3)
+    written: list[np.ndarray] = []
     for index, part in enumerate(experience(1)[0]):
         written.append((rng.random((len(part), 3, 5)) * 2).astype(dtype))
         write_shard(
