@@ -49,6 +49,9 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: Any) -> str:
     ("options", "message"),
     [
         (["--transitions", "9" * 23], "transitions must lie in"),
+        (["--transitions", "9999999999"], "transitions must lie in [1, 1,000,000,000]"),
+        (["--share", "nan"], "needs a share above 0, but the shares are (nan,)"),
+        (["--share", "inf"], "must have the sum 1"),
         (["--frame-skip", "999999999999"], "frame_skip must lie in"),
         (["--frame-size", "100000"], "frame_size must lie in"),
         (["--frame-stack", "9999999"], "frame_stack must lie in"),
@@ -174,6 +177,11 @@ def test_a_contact_sheet_of_a_dataset_without_frames(
         (["--value-steps", "9999999999"], "value_steps must lie in [1, 1,000]"),
         (["--ratio-steps", "9999999999"], "ratio_steps must lie in [1, 1,000]"),
         (["--data-seed", "9" * 26], "data_seed must lie in"),
+        (["--num-updates", "9999999999"], "num_updates must lie in [1, 1,000,000,000]"),
+        (["--evaluation-episodes", "9999999999"], "evaluation_episodes must lie in [1, 100,000]"),
+        (["--ratio-episodes", "9999999999"], "ratio_episodes must lie in [1, 100,000]"),
+        (["--behavior-shares", "nan"], "needs a share above 0, but the shares are (nan,)"),
+        (["--behavior-shares", "0.5", "0.5"], "each of the 1 policies needs a share"),
     ],
 )
 def test_train(
@@ -219,20 +227,39 @@ def test_features(
     assert not [*tmp_path.iterdir()]
 
 
+REPRODUCE = ["reproduce", "figure-1-left", "--scale", "smoke", "--out", "out"]
+
+
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (["evaluate", "nowhere", "--episodes", "9" * 20], "episodes must be at most"),
-        (["watch", "nowhere", "--out", "x.gif", "--steps", "9" * 20], "steps must be at most"),
-        (["theory", "--out", "out", "--problems", "9" * 20], "problems must be at most"),
+        (["evaluate", "nowhere", "--episodes", "9999999999"], "episodes must be at most 100,000"),
+        (["watch", "nowhere", "--out", "x.gif", "--steps", "9999999999"], "steps must be at most"),
+        (
+            ["theory", "--out", "out", "--problems", "9999999999"],
+            "problems must be at most 100,000",
+        ),
         (["theory", "--out", "out", "--seed", "9" * 20], "seed must lie in"),
-        (["demo", "--out", "out", "--transitions", "9" * 20], "transitions must lie in"),
-        (["demo", "--out", "out", "--updates", "9" * 20], "num_updates must lie in"),
-        (["demo", "--out", "out", "--seeds", "9" * 20], "seeds must be at most"),
+        (["demo", "--out", "out", "--transitions", "9999999999"], "transitions must lie in"),
+        (["demo", "--out", "out", "--updates", "9999999999"], "num_updates must lie in"),
+        (["demo", "--out", "out", "--seeds", "9999999999"], "seeds must be at most 1,000"),
         (["demo", "--out", "out", "--workers", "9" * 20], "workers must be at most 1,024"),
         (
             ["estimate", "value", "{walk}", "--policy", "uniform", "--replicates", "9999999999"],
             "replicates must be at most 1,000,000, but it is 9999999999",
+        ),
+        ([*REPRODUCE, "--seeds", "9999999999"], "seeds must be at most 1,000"),
+        ([*REPRODUCE, "--stack", "9999999999"], "stack must be at most 1,000,000,000"),
+        ([*REPRODUCE, "--set", "ratio_episodes=9999999999"], "ratio_episodes must lie in"),
+        ([*REPRODUCE, "--arm", "a:width=1e400"], "width must lie in (0, 16], but it is inf"),
+        *(
+            (["estimate", *words, "{walk}", "--policy", "uniform", "--num-actions", given], message)
+            for words in (["value"], ["ratio", "--out", "out"])
+            for given, message in (
+                ("9" * 20, "num_actions must be at most 10,000"),
+                ("9999999999", "num_actions must be at most 10,000"),
+                ("0", "num_actions must be at least 1, but it is 0"),
+            )
         ),
     ],
 )
@@ -246,6 +273,7 @@ def test_numbers_beyond_any_use(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert message in refused(capsys, *(word.format(walk=walk) for word in command))
+    assert not [*tmp_path.iterdir()]
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,7 @@ def test_unknown_presets_are_named() -> None:
         (["--device", "abacus"], "the device 'abacus' cannot be used"),
         (
             ["--num-updates", "-3"],
-            "num_updates must lie in [1, 10,000,000,000], but it is -3",
+            "num_updates must lie in [1, 1,000,000,000], but it is -3",
         ),
     ],
 )
