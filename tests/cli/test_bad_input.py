@@ -367,17 +367,38 @@ def test_an_export_that_fails_leaves_nothing_behind(walk: Path, tmp_path: Path) 
     assert (root / "mine" / "walk-v0").is_dir()
 
 
-def test_a_killed_export_ends_with_all_of_its_processes(walk: Path, tmp_path: Path) -> None:
+WAITING = """
+import os, sys, time
+from pathlib import Path
+
+class Waiting:
+    def find_spec(self, name, path=None, target=None):
+        if name == "minari":
+            Path(os.environ["MINARI_DATASETS_PATH"], "child").write_text(str(os.getpid()))
+            time.sleep(3600)
+
+if "covshift.data.minari_export" in sys.orig_argv:
+    sys.meta_path.insert(0, Waiting())
+"""
+"""Lets the process that an export starts wait before it writes, as Python runs a `sitecustomize`."""
+
+
+def test_a_killed_export_ends_with_all_of_its_processes(
+    walk: Path, tmp_path: Path, start_process: Any
+) -> None:
     pytest.importorskip("minari")
+    (tmp_path / "sitecustomize.py").write_text(WAITING)
+    paths = [str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]
+    places = {"MINARI_DATASETS_PATH": str(tmp_path), "PYTHONPATH": os.pathsep.join(paths)}
     given = ["data", "export", walk, "--name", "walk-v0"]
-    with start(*given, env={"MINARI_DATASETS_PATH": str(tmp_path)}) as process:
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-        wait_until(lambda: process.poll() is not None or bool(children.read_text()))
-        (child,) = children.read_text().split()
-        process.kill()
-    # It was still importing its libraries, and would otherwise write the dataset.
-    wait_until(lambda: not Path(f"/proc/{child}").exists())
-    assert not [*tmp_path.glob("walk-v0/data/*")]
+    process = start_process("-m", "covshift", *given, env=os.environ | places)
+    written = tmp_path / "child"
+    wait_until(lambda: process.poll() is not None or (written.exists() and written.stat().st_size))
+    child = Path("/proc", written.read_text())
+    assert child.exists()
+    process.kill()
+    process.wait()
+    wait_until(lambda: not child.exists())
 
 
 def test_a_failed_export_keeps_its_neighbors(
@@ -421,20 +442,7 @@ def run_limited(
     )
 
 
-def start(*arguments: Any, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "covshift", *map(str, arguments)]
-    # A shell may have left SIGINT ignored, and Python then leaves it so.
-    return subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=os.environ | (env or {}),
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 120.0) -> None:
+def wait_until(condition: Callable[[], object], seconds: float = 240.0) -> None:
     """Waits, for long on a loaded machine."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -454,13 +462,14 @@ def imported(process: subprocess.Popen[str], part: str) -> bool:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("library", ["multiarray", "libtorch_cpu"])
 def test_a_signal_during_the_start_ends_the_command(
-    number: signal.Signals, library: str, walk: Path, tmp_path: Path
+    number: signal.Signals, library: str, walk: Path, tmp_path: Path, start_process: Any
 ) -> None:
-    given = ["train", ENV, "--data", walk, "--scale", "smoke", "--num-updates", "100000"]
-    with start(*given, "--out", tmp_path / "run") as process:
-        wait_until(lambda: imported(process, library))
-        process.send_signal(number)
-        text, _ = process.communicate(timeout=240)
+    given = ["train", ENV, "--data", walk, "--scale", "smoke", "--num-updates", "1000000"]
+    command = ["-m", "covshift", *given, "--out", tmp_path / "run"]
+    process = start_process(*command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    wait_until(lambda: imported(process, library))
+    process.send_signal(number)
+    text, _ = process.communicate(timeout=240)
     assert process.returncode == 130, text
     assert "Traceback" not in text
     # On a loaded machine the command may have begun to train by then.
