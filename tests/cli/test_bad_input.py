@@ -144,6 +144,20 @@ def test_arrays_in_fortran_order_are_read_as_they_are(tmp_path: Path) -> None:
         np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.parquet", "parts/t.parquet"])
+def test_pipes_in_the_place_of_tables(
+    name: str, walk: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    pipe = tmp_path / name
+    pipe.parent.mkdir(exist_ok=True)
+    os.mkfifo(pipe)
+    table = tmp_path / name.split("/")[0]
+    text = f"{pipe} cannot be read: it is not an ordinary file"
+    assert text in refused(capsys, "estimate", "value", table, "--policy", "uniform")
+    if table == pipe:
+        assert text in refused(capsys, "estimate", "value", walk, "--policy", f"file:{pipe}")
+
+
 def test_a_contact_sheet_of_an_unknown_kind(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
