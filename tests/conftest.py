@@ -5,8 +5,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -256,6 +256,29 @@ def children_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sweeps run `covshift resume` in this process: a process of its own takes seconds to import torch."""
     monkeypatch.setattr("covshift.runs.sweeps.start_child", ChildHere)
     monkeypatch.setattr("covshift.runs.sweeps._POLL_SECONDS", 0.0)
+
+
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def start_process() -> Iterator[Start]:
+    """Starts processes that are killed when the test ends, also if it fails."""
+    with ExitStack() as stack:
+
+        def start(*command: Any, **options: Any) -> subprocess.Popen[str]:
+            process = subprocess.Popen(
+                [sys.executable, *map(str, command)],
+                text=True,
+                # A shell may have left SIGINT ignored, and Python then leaves it so.
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+                **options,
+            )
+            stack.enter_context(process)  # Closes its pipes.
+            stack.callback(process.kill)
+            return process
+
+        yield start
 
 
 TRAIN = """

@@ -76,13 +76,22 @@ def as_weights(name: str, value: ArrayLike, size: int) -> Vector:
     return weights
 
 
-def check_count(name: str, value: int, most: int = 10**10) -> int:
-    """A whole number of at least 1; beyond ten billion a typing error is likelier than a wish."""
+MOST_SEEDS = 1000
+"""Runs of one agent. A larger number is a typing error, and would fill the memory with configurations."""
+
+
+def check_count(name: str, value: int, most: int = 10**9) -> int:
+    """A whole number from 1 to `most`; beyond a billion a typing error is likelier than a wish."""
     if value < 1:
         raise InputError(f"{name} must be at least 1, but it is {value}")
     if value > most:
         raise InputError(f"{name} must be at most {most:,}, but it is {value}")
     return int(value)
+
+
+def check_repeats(name: str, value: int) -> int:
+    """A number of episodes, frames or problems: each takes time, and its result is kept in memory."""
+    return check_count(name, value, 100_000)
 
 
 def check_workers(workers: int) -> int:

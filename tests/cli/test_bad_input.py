@@ -49,6 +49,9 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: Any) -> str:
     ("options", "message"),
     [
         (["--transitions", "9" * 23], "transitions must lie in"),
+        (["--transitions", "9999999999"], "transitions must lie in [1, 1,000,000,000]"),
+        (["--share", "nan"], "needs a share above 0, but the shares are (nan,)"),
+        (["--share", "inf"], "must have the sum 1"),
         (["--frame-skip", "999999999999"], "frame_skip must lie in"),
         (["--frame-size", "100000"], "frame_size must lie in"),
         (["--frame-stack", "9999999"], "frame_stack must lie in"),
@@ -141,6 +144,20 @@ def test_arrays_in_fortran_order_are_read_as_they_are(tmp_path: Path) -> None:
         np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.parquet", "parts/t.parquet"])
+def test_pipes_in_the_place_of_tables(
+    name: str, walk: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    pipe = tmp_path / name
+    pipe.parent.mkdir(exist_ok=True)
+    os.mkfifo(pipe)
+    table = tmp_path / name.split("/")[0]
+    text = f"{pipe} cannot be read: it is not an ordinary file"
+    assert text in refused(capsys, "estimate", "value", table, "--policy", "uniform")
+    if table == pipe:
+        assert text in refused(capsys, "estimate", "value", walk, "--policy", f"file:{pipe}")
+
+
 def test_a_contact_sheet_of_an_unknown_kind(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -174,6 +191,11 @@ def test_a_contact_sheet_of_a_dataset_without_frames(
         (["--value-steps", "9999999999"], "value_steps must lie in [1, 1,000]"),
         (["--ratio-steps", "9999999999"], "ratio_steps must lie in [1, 1,000]"),
         (["--data-seed", "9" * 26], "data_seed must lie in"),
+        (["--num-updates", "9999999999"], "num_updates must lie in [1, 1,000,000,000]"),
+        (["--evaluation-episodes", "9999999999"], "evaluation_episodes must lie in [1, 100,000]"),
+        (["--ratio-episodes", "9999999999"], "ratio_episodes must lie in [1, 100,000]"),
+        (["--behavior-shares", "nan"], "needs a share above 0, but the shares are (nan,)"),
+        (["--behavior-shares", "0.5", "0.5"], "each of the 1 policies needs a share"),
     ],
 )
 def test_train(
@@ -219,20 +241,39 @@ def test_features(
     assert not [*tmp_path.iterdir()]
 
 
+REPRODUCE = ["reproduce", "figure-1-left", "--scale", "smoke", "--out", "out"]
+
+
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (["evaluate", "nowhere", "--episodes", "9" * 20], "episodes must be at most"),
-        (["watch", "nowhere", "--out", "x.gif", "--steps", "9" * 20], "steps must be at most"),
-        (["theory", "--out", "out", "--problems", "9" * 20], "problems must be at most"),
+        (["evaluate", "nowhere", "--episodes", "9999999999"], "episodes must be at most 100,000"),
+        (["watch", "nowhere", "--out", "x.gif", "--steps", "9999999999"], "steps must be at most"),
+        (
+            ["theory", "--out", "out", "--problems", "9999999999"],
+            "problems must be at most 100,000",
+        ),
         (["theory", "--out", "out", "--seed", "9" * 20], "seed must lie in"),
-        (["demo", "--out", "out", "--transitions", "9" * 20], "transitions must lie in"),
-        (["demo", "--out", "out", "--updates", "9" * 20], "num_updates must lie in"),
-        (["demo", "--out", "out", "--seeds", "9" * 20], "seeds must be at most"),
+        (["demo", "--out", "out", "--transitions", "9999999999"], "transitions must lie in"),
+        (["demo", "--out", "out", "--updates", "9999999999"], "num_updates must lie in"),
+        (["demo", "--out", "out", "--seeds", "9999999999"], "seeds must be at most 1,000"),
         (["demo", "--out", "out", "--workers", "9" * 20], "workers must be at most 1,024"),
         (
             ["estimate", "value", "{walk}", "--policy", "uniform", "--replicates", "9999999999"],
             "replicates must be at most 1,000,000, but it is 9999999999",
+        ),
+        ([*REPRODUCE, "--seeds", "9999999999"], "seeds must be at most 1,000"),
+        ([*REPRODUCE, "--stack", "9999999999"], "stack must be at most 1,000,000,000"),
+        ([*REPRODUCE, "--set", "ratio_episodes=9999999999"], "ratio_episodes must lie in"),
+        ([*REPRODUCE, "--arm", "a:width=1e400"], "width must lie in (0, 16], but it is inf"),
+        *(
+            (["estimate", *words, "{walk}", "--policy", "uniform", "--num-actions", given], message)
+            for words in (["value"], ["ratio", "--out", "out"])
+            for given, message in (
+                ("9" * 20, "num_actions must be at most 10,000"),
+                ("9999999999", "num_actions must be at most 10,000"),
+                ("0", "num_actions must be at least 1, but it is 0"),
+            )
         ),
     ],
 )
@@ -246,6 +287,7 @@ def test_numbers_beyond_any_use(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert message in refused(capsys, *(word.format(walk=walk) for word in command))
+    assert not [*tmp_path.iterdir()]
 
 
 @pytest.mark.parametrize(
@@ -339,17 +381,38 @@ def test_an_export_that_fails_leaves_nothing_behind(walk: Path, tmp_path: Path) 
     assert (root / "mine" / "walk-v0").is_dir()
 
 
-def test_a_killed_export_ends_with_all_of_its_processes(walk: Path, tmp_path: Path) -> None:
+WAITING = """
+import os, sys, time
+from pathlib import Path
+
+class Waiting:
+    def find_spec(self, name, path=None, target=None):
+        if name == "minari":
+            Path(os.environ["MINARI_DATASETS_PATH"], "child").write_text(str(os.getpid()))
+            time.sleep(3600)
+
+if "covshift.data.minari_export" in sys.orig_argv:
+    sys.meta_path.insert(0, Waiting())
+"""
+"""Lets the process that an export starts wait before it writes, as Python runs a `sitecustomize`."""
+
+
+def test_a_killed_export_ends_with_all_of_its_processes(
+    walk: Path, tmp_path: Path, start_process: Any
+) -> None:
     pytest.importorskip("minari")
+    (tmp_path / "sitecustomize.py").write_text(WAITING)
+    paths = [str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]
+    places = {"MINARI_DATASETS_PATH": str(tmp_path), "PYTHONPATH": os.pathsep.join(paths)}
     given = ["data", "export", walk, "--name", "walk-v0"]
-    with start(*given, env={"MINARI_DATASETS_PATH": str(tmp_path)}) as process:
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-        wait_until(lambda: process.poll() is not None or bool(children.read_text()))
-        (child,) = children.read_text().split()
-        process.kill()
-    # It was still importing its libraries, and would otherwise write the dataset.
-    wait_until(lambda: not Path(f"/proc/{child}").exists())
-    assert not [*tmp_path.glob("walk-v0/data/*")]
+    process = start_process("-m", "covshift", *given, env=os.environ | places)
+    written = tmp_path / "child"
+    wait_until(lambda: process.poll() is not None or (written.exists() and written.stat().st_size))
+    child = Path("/proc", written.read_text())
+    assert child.exists()
+    process.kill()
+    process.wait()
+    wait_until(lambda: not child.exists())
 
 
 def test_a_failed_export_keeps_its_neighbors(
@@ -393,20 +456,7 @@ def run_limited(
     )
 
 
-def start(*arguments: Any, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "covshift", *map(str, arguments)]
-    # A shell may have left SIGINT ignored, and Python then leaves it so.
-    return subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=os.environ | (env or {}),
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 120.0) -> None:
+def wait_until(condition: Callable[[], object], seconds: float = 240.0) -> None:
     """Waits, for long on a loaded machine."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -426,13 +476,14 @@ def imported(process: subprocess.Popen[str], part: str) -> bool:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("library", ["multiarray", "libtorch_cpu"])
 def test_a_signal_during_the_start_ends_the_command(
-    number: signal.Signals, library: str, walk: Path, tmp_path: Path
+    number: signal.Signals, library: str, walk: Path, tmp_path: Path, start_process: Any
 ) -> None:
-    given = ["train", ENV, "--data", walk, "--scale", "smoke", "--num-updates", "100000"]
-    with start(*given, "--out", tmp_path / "run") as process:
-        wait_until(lambda: imported(process, library))
-        process.send_signal(number)
-        text, _ = process.communicate(timeout=240)
+    given = ["train", ENV, "--data", walk, "--scale", "smoke", "--num-updates", "1000000"]
+    command = ["-m", "covshift", *given, "--out", tmp_path / "run"]
+    process = start_process(*command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    wait_until(lambda: imported(process, library))
+    process.send_signal(number)
+    text, _ = process.communicate(timeout=240)
     assert process.returncode == 130, text
     assert "Traceback" not in text
     # On a loaded machine the command may have begun to train by then.

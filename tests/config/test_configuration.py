@@ -67,7 +67,7 @@ def test_the_values_of_c51() -> None:
     ("leaves", "message"),
     [
         ({"ratio_discount": 1.5}, "ratio_discount must lie in [0, 1], but it is 1.5"),
-        ({"num_updates": 0}, "num_updates must lie in [1, 10,000,000,000], but it is 0"),
+        ({"num_updates": 0}, "num_updates must lie in [1, 1,000,000,000], but it is 0"),
         ({"batch_size": 1}, "batch_size must lie in [2, 65,536], but it is 1"),
         ({"discount": 1.0}, "discount must lie in [0, 1), but it is 1.0"),
         ({"learning_rate": 0.0}, "learning_rate must be positive and finite, but it is 0.0"),

@@ -168,22 +168,32 @@ def test_killed_collections_continue_to_the_same_bytes(tmp_path: Path) -> None:
 
 
 PARALLEL = """
-import sys
+import sys, time
 from pathlib import Path
 from covshift.data.collection import Request, collect
+made = 0
+def wait_for_the_kill(transitions):
+    global made
+    made += transitions
+    if made >= int(sys.argv[3]):
+        time.sleep(3600)
 if __name__ == "__main__":
     request = Request("MinAtar/Breakout-v1", 12_000, shard_transitions=400)
-    collect(request, Path(sys.argv[1]), workers=int(sys.argv[2]))
+    collect(request, Path(sys.argv[1]), workers=int(sys.argv[2]), progress=wait_for_the_kill)
 """
 
 
 def test_workers_end_with_the_killed_command_which_continues_to_the_same_bytes(
-    tmp_path: Path,
+    tmp_path: Path, start_process: Any
 ) -> None:
-    command = [sys.executable, "-c", PARALLEL]
-    subprocess.run([*command, str(tmp_path / "whole"), "1"], check=True)
+    collect(
+        Request("MinAtar/Breakout-v1", 12_000, shard_transitions=400),
+        tmp_path / "whole",
+        progress=ignore_progress,
+    )
     killed = tmp_path / "killed"
-    process = subprocess.Popen([*command, str(killed), "2"])
+    # It waits after the first shards, so that it is under way however slow the machine is.
+    process = start_process("-c", PARALLEL, killed, 2, 800)
     while not list(killed.glob("shard-*.arrow")):
         time.sleep(0.005)
         assert process.poll() is None
@@ -197,7 +207,7 @@ def test_workers_end_with_the_killed_command_which_continues_to_the_same_bytes(
         time.sleep(0.02)
     made = len(list(killed.glob("shard-*.arrow")))
     assert 0 < made < 30
-    subprocess.run([*command, str(killed), "2"], check=True)
+    assert start_process("-c", PARALLEL, killed, 2, 10**9).wait() == 0
     assert digest(killed) == digest(tmp_path / "whole")
 
 

@@ -83,20 +83,24 @@ def waves(states: np.ndarray) -> np.ndarray:
 def test_a_lost_node_changes_nothing(
     features: Any, walk: Path, cluster: Any, tmp_path: Path
 ) -> None:
-    """The policy tells on which of two nodes it runs, and the second one is killed while a task is there."""
+    """A task on the second of two nodes waits until its node is killed, and others until it has begun."""
     driver, pi = os.getpid(), random_walk().pi
+    node = cluster.add_node(num_cpus=1)
+    second, begun = node.node_id, tmp_path / "begun"
 
     def policy(states: np.ndarray) -> np.ndarray:
         if os.getpid() != driver:
-            (tmp_path / ray.get_runtime_context().get_node_id()).touch()
-            time.sleep(0.3)
+            if ray.get_runtime_context().get_node_id() == second:
+                begun.touch()
+                time.sleep(3600)
+            while not begun.exists():
+                time.sleep(0.02)
         return np.asarray(pi[states.argmax(axis=1)])
 
-    node = cluster.add_node(num_cpus=1)
     killed = threading.Event()
 
     def kill() -> None:
-        while not (tmp_path / node.node_id).exists():
+        while not begun.exists():
             time.sleep(0.02)
         cluster.remove_node(node, allow_graceful=False)
         killed.set()
@@ -108,7 +112,7 @@ def test_a_lost_node_changes_nothing(
         assert logs.mapper is not None
         assert len(logs.mapper.bounds) > 3
         spread = compare_estimators(logs, policy, **ask)
-    assert killed.is_set()
+    assert killed.wait(240)
     assert_same(spread, alone)
 
 

@@ -279,7 +279,7 @@ def test_bad_frames_are_refused_with_the_number_of_bad_rows(
         ({"terminated": [True, False, True], "trajectory": [0, 0, 0]}, "1 of 3 transitions end an episode, but"),
         ({"truncated": [False, False, True]}, "1 of 3 transitions are both terminated and truncated"),
         ({"num_actions": 1}, "1 of 3 actions lie outside 0 … 0"),
-        ({"num_actions": 10**9}, "num_actions is 1,000,000,000, but at most 10,000"),
+        ({"num_actions": 10**9}, "num_actions must be at most 10,000, but it is 1000000000"),
         ({"num_actions": "two"}, "num_actions must be a whole number, but it is 'two'"),
         ({"states": [[0], [1, 2], [3]]}, "hashable|shape"),
         ({"states": [1e300, 1.0, np.nan]}, "1 of 3 entries of states are not finite numbers"),

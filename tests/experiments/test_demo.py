@@ -92,7 +92,7 @@ def test_bad_sizes_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixtur
     for flag, message in (
         ("--seeds", "seeds must be at least 1, but it is 0"),
         ("--workers", "workers must be at least 1, but it is 0"),
-        ("--updates", "num_updates must lie in [1, 10,000,000,000], but it is 0"),
+        ("--updates", "num_updates must lie in [1, 1,000,000,000], but it is 0"),
     ):
         with pytest.raises(SystemExit):
             main(["demo", "--out", str(tmp_path), flag, "0"])

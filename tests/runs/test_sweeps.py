@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -159,10 +158,11 @@ def test_what_another_process_is_at_is_waited_for(tmp_path: Path, data: str) -> 
     assert [job.status for job in jobs] == ["finished"] * 2
 
 
-def test_a_sweep_that_is_ended_lets_its_runs_save(tmp_path: Path) -> None:
+def test_a_sweep_that_is_ended_lets_its_runs_save(tmp_path: Path, start_process: Any) -> None:
     """As a scheduler ends a job: no run is left behind, and none loses an update."""
-    command = ["reproduce", "figure-4", "--scale", "smoke", "--out", str(tmp_path)]
-    sweep = subprocess.Popen([sys.executable, "-m", "covshift", *command], stderr=subprocess.PIPE)
+    # So many updates that the runs are under way however slow the machine is.
+    command = ["reproduce", "figure-4", "--scale", "smoke", "--set", "num_updates=1000000"]
+    sweep = start_process("-m", "covshift", *command, "--out", tmp_path, stderr=subprocess.PIPE)
     begun: list[RunFolder] = []
     while not begun:
         assert sweep.poll() is None
@@ -171,9 +171,7 @@ def test_a_sweep_that_is_ended_lets_its_runs_save(tmp_path: Path) -> None:
     sweep.send_signal(signal.SIGTERM)
     _, said = sweep.communicate(timeout=240)
     assert sweep.returncode == 130
-    assert said == (
-        b"covshift: interrupted; finished work is kept, and the same command continues\n"
-    )
+    assert said == "covshift: interrupted; finished work is kept, and the same command continues\n"
     assert [run.status()["status"] for run in begun] == ["interrupted"] * len(begun)
     assert not any(run.is_locked() for run in begun)
 
@@ -214,12 +212,12 @@ def test_an_address_without_a_cluster_is_refused_before_runs_are_made(
 
 
 def test_a_lost_ray_node_loses_nothing(tmp_path: Path, data: str) -> None:
-    """Two nodes; one is killed while it runs, and the results are those of undisturbed runs."""
+    """A node is killed while a run is on it; another one takes its place, and the results are the same."""
     ray = pytest.importorskip("ray")
     cluster_utils = pytest.importorskip("ray.cluster_utils")
     jobs = jobs_of(tmp_path, data, 1500, seeds=2)
     cluster = cluster_utils.Cluster(
-        initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
+        initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False}
     )
     try:
         node = cluster.add_node(num_cpus=1)
@@ -228,10 +226,10 @@ def test_a_lost_ray_node_loses_nothing(tmp_path: Path, data: str) -> None:
 
         def watch(running: list[int]) -> None:
             done = [RunFolder(job.folder).status() for job in jobs]
-            if not lost and all(status["update"] >= 50 for status in done):
-                assert all(status["update"] < 1500 for status in done)
+            if not lost and any(50 <= status["update"] < 1500 for status in done):
                 lost.append(1)
                 cluster.remove_node(node, allow_graceful=False)
+                cluster.add_node(num_cpus=1)
 
         failed = run_on_ray(jobs, RUNTIME, watch, address=None)
         assert lost
@@ -260,10 +258,10 @@ Sweep([Job(Path(sys.argv[1]), config, sys.argv[2])]).run(1, runtime, lambda _: N
 """
 
 
-def test_a_killed_sweep_leaves_no_run_behind(tmp_path: Path, data: str) -> None:
+def test_a_killed_sweep_leaves_no_run_behind(tmp_path: Path, data: str, start_process: Any) -> None:
     """The run saves and ends; on a loaded machine that may take a while, so the test waits."""
     folder = RunFolder(tmp_path / "run")
-    process = subprocess.Popen([sys.executable, "-c", ALONE, str(folder.path), data])
+    process = start_process("-c", ALONE, folder.path, data)
 
     def wait_until(holds: Callable[[], bool]) -> None:
         deadline = time.monotonic() + 240
@@ -271,15 +269,11 @@ def test_a_killed_sweep_leaves_no_run_behind(tmp_path: Path, data: str) -> None:
             assert time.monotonic() < deadline
             time.sleep(0.05)
 
-    try:
-        wait_until(
-            lambda: (
-                process.poll() is not None or (folder.exists() and folder.status()["update"] > 0)
-            )
-        )
-        assert process.poll() is None
-    finally:
-        process.kill()
-        process.wait()
+    wait_until(
+        lambda: process.poll() is not None or (folder.exists() and folder.status()["update"] > 0)
+    )
+    assert process.poll() is None
+    process.kill()
+    process.wait()
     wait_until(lambda: not folder.is_locked())
     assert folder.status()["status"] == "interrupted"

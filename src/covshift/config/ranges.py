@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Any, TypeAlias, final, get_args, get_type_hints
 
 from covshift.errors import InputError
@@ -35,8 +37,11 @@ class Range:
         return f"must lie in {left}{self.least:,}, {self.most:,}{right}"
 
 
-Count: TypeAlias = Annotated[int, Range(1, 10**10)]
-"""Beyond ten billion a typing error is likelier than a wish."""
+Count: TypeAlias = Annotated[int, Range(1, 10**9)]
+"""Beyond a billion a typing error is likelier than a wish."""
+
+Repeats: TypeAlias = Annotated[int, Range(1, 100_000)]
+"""Each episode of an evaluation takes time, and its result is kept in memory."""
 
 Steps: TypeAlias = Annotated[int, Range(1, 1000)]
 """Each step of a target looks at one more state per transition."""
@@ -57,12 +62,35 @@ def check_ranges(options: Any) -> None:
     Raises:
         InputError: a value is out of its range; the sentence names the field, the range and the value.
     """
-    hints = get_type_hints(type(options), include_extras=True)
-    for field in dataclasses.fields(options):
-        value = getattr(options, field.name)
-        for allowed in _ranges(hints[field.name]):
-            if value is not None and not allowed.holds(value):
-                raise InputError(f"{field.name} {allowed}, but it is {value}")
+    kind: type = type(options)
+    for name, allowed in _declared(kind):
+        value = getattr(options, name)
+        if value is not None and not allowed.holds(value):
+            raise InputError(f"{name} {allowed}, but it is {value}")
+
+
+def check_shares(policies: Collection[str], shares: Collection[float]) -> None:
+    """Checks the share of each policy, if shares are given: one per policy, above 0, with the sum 1.
+
+    Raises:
+        InputError: they are not such shares.
+    """
+    if not shares:
+        return
+    if len(shares) != len(policies) or not all(share > 0 for share in shares):
+        raise InputError(
+            f"each of the {len(policies)} policies needs a share above 0, but the shares are {shares}"
+        )
+    if not abs(sum(shares) - 1.0) < 1e-9:
+        raise InputError(f"the shares of the policies {shares} must have the sum 1")
+
+
+@cache
+def _declared(kind: type) -> list[tuple[str, Range]]:
+    """The fields of a dataclass that declare a range, with it; reading the types takes milliseconds."""
+    hints = get_type_hints(kind, include_extras=True)
+    names = [field.name for field in dataclasses.fields(kind)]
+    return [(name, allowed) for name in names for allowed in _ranges(hints[name])]
 
 
 def _ranges(hint: Any) -> list[Range]:

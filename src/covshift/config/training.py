@@ -18,10 +18,12 @@ from covshift.config.ranges import (
     NotNegative,
     Positive,
     Range,
+    Repeats,
     Seed,
     Share,
     Steps,
     check_ranges,
+    check_shares,
 )
 from covshift.errors import InputError
 
@@ -222,13 +224,13 @@ class EvaluationOptions:
     evaluate_every: Count = 62_500
     """Updates between evaluations (paper: an iteration, 250000 agent steps)."""
 
-    evaluation_episodes: Count = 20
+    evaluation_episodes: Repeats = 20
     """Episodes per evaluation; more of them give a less noisy score."""
 
     evaluation_epsilon: Share = 0.001
     """Probability ε of a random action in the scored episodes, on the online network (Dopamine: 0.001)."""
 
-    ratio_episodes: Count = 10
+    ratio_episodes: Repeats = 10
     """Episodes of π itself per evaluation, from which the mean ratio under π is taken."""
 
     calibration_episodes: Annotated[int, Range(0, 10_000)] = 64
@@ -262,6 +264,7 @@ class TrainConfig:
         check_ranges(self)
         for branch in self._branches().values():
             check_ranges(branch)
+        check_shares(self.data.behavior_policy, self.data.behavior_shares)
         _check_combinations(self.ratio, self.replay)
         _check_loss(self.network, self.ratio)
         _check_trace(self.value)

@@ -18,7 +18,7 @@ from typing import Annotated, Any, final
 import numpy as np
 
 from covshift.config.environment import EnvOptions
-from covshift.config.ranges import Count, Range, Seed, check_ranges
+from covshift.config.ranges import Count, Range, Seed, check_ranges, check_shares
 from covshift.data.codec import DICTIONARY_FRAMES, FrameCodec, encoding_of, train_dictionary
 from covshift.data.format import (
     COLUMNS,
@@ -95,13 +95,7 @@ class Request:
         check_ranges(self)
         if not self.policies:
             raise InputError("at least one policy is needed")
-        shares = np.array(self.shares)
-        if self.shares and (len(shares) != len(self.policies) or not (shares > 0).all()):
-            raise InputError(
-                f"each of the {len(self.policies)} policies needs a share above 0, but the shares are {self.shares}"
-            )
-        if self.shares and not abs(shares.sum() - 1.0) < 1e-9:
-            raise InputError(f"the shares of the policies {self.shares} must have the sum 1")
+        check_shares(self.policies, self.shares)
 
     def as_dict(self) -> dict[str, Any]:
         """For manifests and hashes; what was added after the first datasets is left out where it is not used."""

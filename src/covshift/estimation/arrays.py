@@ -17,6 +17,7 @@ from covshift.errors import InputError
 from covshift.estimation.columns import as_column
 from covshift.estimation.labels import Labels, as_label_list, objects
 from covshift.estimation.logs import Logs, Trajectory, check_finite
+from covshift.validation import check_count
 
 MOST_STATES, MOST_ACTIONS = 1_000_000, 10_000
 """Whole numbers from 0 up to these are numbers of states and actions; beyond them they are labels."""
@@ -150,15 +151,14 @@ def _count_actions(
                 "them with action_labels=[…] (--action-labels on the command line)"
             )
         return len(labels)
-    if num_actions is None:
-        return int(action.max()) + 1
-    if isinstance(num_actions, bool) or not isinstance(num_actions, int | np.integer):
-        raise InputError(f"num_actions must be a whole number, but it is {num_actions!r}")
-    if num_actions > MOST_ACTIONS:
-        raise InputError(
-            f"num_actions is {num_actions:,}, but at most {MOST_ACTIONS:,} can be handled"
-        )
-    return int(num_actions)
+    return int(action.max()) + 1 if num_actions is None else check_num_actions(num_actions)
+
+
+def check_num_actions(given: int) -> int:
+    """A number of actions that a policy's table can have."""
+    if isinstance(given, bool) or not isinstance(given, int | np.integer):
+        raise InputError(f"num_actions must be a whole number, but it is {given!r}")
+    return check_count("num_actions", given, MOST_ACTIONS)
 
 
 def settle(array: NDArray[Any]) -> NDArray[Any]:

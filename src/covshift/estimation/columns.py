@@ -130,6 +130,10 @@ def _arrow_array(column: Any) -> NDArray[Any]:
 def _of_file(path: Path) -> Columns:
     if not path.exists():
         raise InputError(f"there is no file {path}")
+    for part in path.rglob("*") if path.is_dir() else [path]:
+        # Reading a pipe waits forever, and Ctrl-C does not end it.
+        if not (part.is_file() or part.is_dir()):
+            raise InputError(f"{part} cannot be read: it is not an ordinary file")
     from pyarrow import dataset  # It imports pandas, if there is one, which takes long.
 
     try:

@@ -16,7 +16,7 @@ from covshift.data import Dataset
 from covshift.data.import_export import has_mu, import_minari
 from covshift.data.store import Store
 from covshift.errors import InputError
-from covshift.estimation.arrays import from_arrays, from_trajectories
+from covshift.estimation.arrays import check_num_actions, from_arrays, from_trajectories
 from covshift.estimation.columns import has_columns
 from covshift.estimation.frames import from_frame
 from covshift.estimation.logs import Logs, Trajectory
@@ -75,9 +75,9 @@ def as_logs(
                 "action_labels is for tables, arrays and trajectories: these data number their actions"
             )
         logs = _known_logs(data)
-        if num_actions in (None, logs.num_actions):
+        if num_actions is None or num_actions == logs.num_actions:
             return logs
-        return replace(logs, num_actions=num_actions)
+        return replace(logs, num_actions=check_num_actions(num_actions))
     if hasattr(data, "episodes"):
         return from_episodes(data.episodes, **actions)
     if isinstance(data, Sequence) and len(data) and hasattr(data[0], "observations"):

@@ -13,7 +13,7 @@ from covshift.errors import InputError
 from covshift.runs.evaluation import roll_out, run_steps
 from covshift.runs.saved import load_run
 from covshift.runs.seeds import named_generator
-from covshift.validation import check_count
+from covshift.validation import check_repeats
 
 
 class PlayedEpisode(NamedTuple):
@@ -32,7 +32,7 @@ class PlayedEpisode(NamedTuple):
 
 def evaluate_run(folder: Path, episodes: int, epsilon: float | None, seed: int) -> dict[str, str]:
     """What a run's policy scores, as pairs of a word and a text."""
-    check_count("episodes", episodes)
+    check_repeats("episodes", episodes)
     run = load_run(folder)
     config = run.config
     used = _checked_epsilon(epsilon, config.evaluation.evaluation_epsilon)
@@ -56,7 +56,7 @@ def evaluate_run(folder: Path, episodes: int, epsilon: float | None, seed: int) 
 
 def play_episode(folder: Path, epsilon: float | None, steps: int, seed: int) -> PlayedEpisode:
     """Plays an episode of a run's policy, of at most `steps` steps."""
-    check_count("steps", steps)
+    check_repeats("steps", steps)
     run = load_run(folder)
     config = run.config
     used = _checked_epsilon(epsilon, config.ratio.target_epsilon)

@@ -32,7 +32,7 @@ from covshift.report.drawing import draw_figure
 from covshift.report.figures_page import SMOKE, find_sources, write_report
 from covshift.runs.data_sources import ONLINE
 from covshift.runs.sweeps import Job
-from covshift.validation import check_count
+from covshift.validation import MOST_SEEDS, check_count
 from covshift.version import __version__
 
 
@@ -46,7 +46,7 @@ def reproduce(experiment: Comparison, out: Path, options: RunOptions, console: C
     experiment = stated.changed(options)
     seeds = experiment.seeds[options.scale]
     if options.seeds is not None:
-        seeds = check_count("seeds", options.seeds)
+        seeds = check_count("seeds", options.seeds, MOST_SEEDS)
     configs = experiment.configs(options.scale, seeds)
     online = experiment.online_arms(options.scale)
     data: dict[DataKey, Path] = {}

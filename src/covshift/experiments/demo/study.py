@@ -25,7 +25,7 @@ from covshift.report.figures_page import SMOKE
 from covshift.report.page import render
 from covshift.report.statistics import Curve
 from covshift.runs.sweeps import Job
-from covshift.validation import check_count
+from covshift.validation import MOST_SEEDS, check_count
 from covshift.version import __version__
 
 ENV = "MinAtar/Breakout-v1"
@@ -74,7 +74,7 @@ def run_demo(folder: Path, sizes: Sizes, options: RunOptions, console: Console) 
     The same call continues after an interruption.
     """
     engine = make_engine(options)
-    check_count("seeds", sizes.seeds)
+    check_count("seeds", sizes.seeds, MOST_SEEDS)
     check_folder(folder)
     lengths = {"num_updates": sizes.updates, "evaluate_every": max(1, sizes.updates // 10)}
     amounts = {"transitions": sizes.transitions, "window": sizes.transitions}

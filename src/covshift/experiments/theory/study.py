@@ -39,7 +39,7 @@ from covshift.experiments.theory.survey import (
 from covshift.files import write_text
 from covshift.progress import track
 from covshift.report.page import render
-from covshift.validation import check_count, check_seed
+from covshift.validation import check_repeats, check_seed
 from covshift.version import __version__
 
 
@@ -57,7 +57,7 @@ def check_theory(folder: Path, console: Console, *, problems: int, seed: int = 0
         problems: how many problems each generator of the survey draws.
         seed: for the cases of the claims and for the survey.
     """
-    check_count("problems", problems)
+    check_repeats("problems", problems)
     check_seed(seed)
     ensure_folder(folder)
 
