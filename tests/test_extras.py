@@ -6,7 +6,7 @@ import pytest
 
 import covshift.extras
 from covshift.cli.main import main
-from covshift.extras import EXTRAS, MissingExtraError, require
+from covshift.extras import EXTRAS, MissingExtraError, ray_session, require
 
 ROOT = Path(__file__).parent.parent
 
@@ -78,3 +78,19 @@ def test_the_theory_and_tables_need_no_extra(absent: set[str]) -> None:
 
     absent.update({"torch", "minatar", "ale_py"})
     require(*named_experiment("theory").extras("small"))
+
+
+def test_ray_starts_here_also_beside_another_cluster() -> None:
+    """Ray by itself would join a cluster that someone else runs on this machine."""
+    pytest.importorskip("ray")
+    cluster_utils = pytest.importorskip("ray.cluster_utils")
+    options = {"num_cpus": 1, "include_dashboard": False}
+    cluster = cluster_utils.Cluster(initialize_head=True, head_node_args=options)
+    try:
+        for address in (None, cluster.address):
+            with ray_session(address) as ray:
+                joined = ray.get_runtime_context().gcs_address
+                assert (joined == cluster.address) == (address is not None)
+            assert not ray.is_initialized()
+    finally:
+        cluster.shutdown()

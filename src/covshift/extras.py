@@ -1,9 +1,12 @@
 """Packages that only some parts of covshift need, and how to install them."""
 
+import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
-from covshift.errors import InputError
+from covshift.errors import InputError, reason_of
 
 
 @final
@@ -62,3 +65,35 @@ def extras_of_env(env_id: str) -> tuple[str, ...]:
         (('games',), ())
     """
     return ("games",) if env_id.split("/")[0] in ("ALE", "MinAtar") else ()
+
+
+@contextmanager
+def ray_session(address: str | None) -> Iterator[Any]:
+    """Ray, connected to a cluster. A connection that this process already has is used and kept.
+
+    Args:
+        address: the cluster's address; None starts Ray on this machine, also where other clusters run on it.
+
+    Raises:
+        InputError: Ray is not installed, or there is no cluster at the address.
+    """
+    require("ray")
+    ray: Any = importlib.import_module("ray")
+    ours = not ray.is_initialized()
+    if ours:
+        try:
+            ray.init(
+                address=address or "local",
+                log_to_driver=False,
+                include_dashboard=False,
+                logging_level="ERROR",
+            )
+        except (ValueError, ConnectionError) as error:
+            raise InputError(
+                f"Ray cannot be reached at the address {address}: {reason_of(error)}"
+            ) from error
+    try:
+        yield ray
+    finally:
+        if ours:
+            ray.shutdown()

@@ -175,7 +175,8 @@ def test_a_ray_task_updates_a_stack(tmp_path: Path, data: list[str]) -> None:
     ray = pytest.importorskip("ray")
     configs = [*(config_of(seed) for seed in range(3)), config_of(0, ratio_head="exponential")]
     jobs = [Job(tmp_path / "ray" / str(k), config, data[0]) for k, config in enumerate(configs)]
-    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    quietly = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
+    ray.init("local", num_cpus=1, **quietly)  # Beside clusters of other tests.
     try:
         assert run_on_ray(jobs, RUNTIME, quiet, address=None, stack=8) == {}
     finally:

@@ -6,7 +6,6 @@ on another one. What is not a sum, such as products of ρ, is computed in the pr
 
 from __future__ import annotations
 
-import importlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,7 +25,7 @@ from covshift.estimation.frames import from_frame
 from covshift.estimation.inputs import as_logs, from_store
 from covshift.estimation.labels import Labels
 from covshift.estimation.logs import Logs
-from covshift.extras import require
+from covshift.extras import ray_session, require
 
 _RETRIES = 3
 
@@ -72,17 +71,8 @@ def logs_on_ray(data: Path | str, *, address: str | None = None, **names: Any) -
                 f"{source.name} continues a trajectory of the file before it: each file must hold whole trajectories"
             )
     bounds = [0, *(logs.trajectory[ends - 1] + 1).tolist()]
-    ray: Any = importlib.import_module("ray")
-    ours = not ray.is_initialized()
-    if ours:
-        ray.init(
-            address=address, log_to_driver=False, include_dashboard=False, logging_level="ERROR"
-        )
-    try:
+    with ray_session(address) as ray:
         yield replace(logs, mapper=RayMapper(ray, sources, [*itertools.pairwise(bounds)]))
-    finally:
-        if ours:
-            ray.shutdown()
 
 
 class Source(Protocol):

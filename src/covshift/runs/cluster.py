@@ -6,7 +6,6 @@ from its newest checkpoint.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 from covshift.config.training import RuntimeOptions
 from covshift.data.policies import policy_modules
 from covshift.errors import InputError, reason_of
-from covshift.extras import require
+from covshift.extras import ray_session
 from covshift.learners.deep import Diverged, stack_key
 from covshift.records import RunFolder
 from covshift.runs.launch import create_run, resume_run
@@ -55,18 +54,19 @@ def run_on_ray(
     Raises:
         InputError: Ray is not installed, or there is no cluster at the address.
     """
-    require("ray")
-    ray: Any = importlib.import_module("ray")
-    ours = not ray.is_initialized()
-    if ours:
-        try:
-            ray.init(
-                address=address, log_to_driver=False, include_dashboard=False, logging_level="ERROR"
-            )
-        except (ValueError, ConnectionError) as error:
-            raise InputError(
-                f"Ray cannot be reached at the address {address}: {reason_of(error)}"
-            ) from error
+    with ray_session(address) as ray:
+        return _run(ray, jobs, runtime, watch, stack, cpus, gpus)
+
+
+def _run(
+    ray: Any,
+    jobs: list[Job],
+    runtime: RuntimeOptions,
+    watch: Callable[[list[int]], None],
+    stack: int,
+    cpus: float,
+    gpus: float,
+) -> dict[int, str]:
     failed: dict[int, str] = {}
     waiting: dict[Any, list[int]] = {}
     try:
@@ -111,9 +111,6 @@ def run_on_ray(
             ray.cancel(reference)
         ray.wait(list(waiting), num_returns=len(waiting), timeout=_SAVE_SECONDS)
         raise
-    finally:
-        if ours:
-            ray.shutdown()
 
 
 def _outcome(ray: Any, reference: Any) -> str:
