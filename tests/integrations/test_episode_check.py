@@ -125,7 +125,7 @@ def test_trajectories_follow_one_environment_to_its_end() -> None:
     for t in range(12):
         states = np.array([[t, 0], [t, 1]], dtype=np.float32)
         arrived = states + np.array([1, 0], dtype=np.float32)
-        replay.add(states, [0, 0], [0, 0], arrived, (t + 1) % lengths == 0, [0, 0], [0.5, 0.5])
+        replay.add(states, [0, 0], [1, 1], arrived, (t + 1) % lengths == 0, [0, 0], [0.5, 0.5])
     priorities = replay.priorities
     lo = priorities.sampler.window[0]
     assert lo == 4  # Ten steps of each environment are left, 2 to 11.

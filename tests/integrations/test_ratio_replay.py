@@ -1,11 +1,14 @@
 import pickle
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from numpy.typing import NDArray
 
 from covshift.envs.finite import FiniteMDPEnv
@@ -241,10 +244,18 @@ GOOD: dict[str, Any] = {
     [
         ({"action": 2}, "action 2 is outside the space of 2 actions"),
         ({"action": -1}, "action -1 is outside"),
+        ({"action": 0.7}, "action must be a whole number, but it is 0.7"),
+        ({"action": "left"}, "action must be a whole number, but it is 'left'"),
         ({"mu": 0.0}, r"μ of the action taken must lie in \(0, 1\], but in environment 0 it is 0"),
         ({"mu": 1.5}, "it is 1.5"),
         ({"mu": np.nan}, "it is nan"),
         ({"observation": np.zeros(4)}, r"observation must have the shape \(1, 3\)"),
+        ({"observation": np.full(3, np.nan)}, "observation must be finite, but it holds nan"),
+        (
+            {"next_observation": np.full(3, np.inf)},
+            "next_observation must be finite, but it holds inf",
+        ),
+        ({"reward": np.nan}, "reward must be finite, but it holds nan"),
         ({"observation": np.full(3, 2.0)}, "environment 0 was reset in the middle of an episode"),
     ],
 )
@@ -264,6 +275,24 @@ def test_a_reset_that_is_told_starts_an_episode() -> None:
     replay.cut()
     replay.add(**GOOD)
     assert replay.priorities.is_initial[:2, 0].tolist() == [True, True]
+
+
+@pytest.mark.parametrize("is_next", [True, False])
+def test_steps_that_only_reset_a_vector_environment_are_noticed(is_next: bool) -> None:
+    mode = AutoresetMode.NEXT_STEP if is_next else AutoresetMode.SAME_STEP
+    envs = SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")] * 2, autoreset_mode=mode)
+    replay = RatioReplay(400, envs.single_observation_space, ACTIONS, 2)
+    rng, (states, _) = np.random.default_rng(0), envs.reset(seed=0)
+    warned = pytest.warns(UserWarning, match=r"first 3 episodes .*=AutoresetMode.SAME_STEP")
+    with warned if is_next else nullcontext():
+        for _ in range(150):
+            actions = rng.integers(0, 2, 2)
+            after, rewards, ends, cuts, info = envs.step(actions)
+            arrived = after.copy()
+            for k in np.flatnonzero((ends | cuts) & (not is_next)):
+                arrived[k] = info["final_obs"][k]
+            replay.add(states, actions, rewards, arrived, ends, cuts, [0.5, 0.5])
+            states = after
 
 
 def test_an_episode_must_fit() -> None:

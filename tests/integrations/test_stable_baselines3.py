@@ -318,10 +318,19 @@ def test_bad_input_is_one_sentence() -> None:
         make_agent(RatioReplayBuffer, target_epsilon=2)
     with pytest.raises(InputError, match=r"beta must lie in \[0, 1\], but it is 2"):
         make_agent(PrioritizedReplayBuffer, beta=2)
+    with pytest.raises(InputError, match=r"alpha must lie in \[0, 1\], but it is 2"):
+        make_agent(PrioritizedReplayBuffer, alpha=2)
     with pytest.raises(InputError, match="longer than the replay, which holds 5 steps"):
         make_agent(RatioReplayBuffer, buffer_size=15).learn(300)
     with pytest.raises(InputError, match="actions must be Discrete"):
         RatioReplayBuffer(10, spaces.Box(0, 1, (2,)), spaces.Box(0, 1, (2,)))
+    box, named = spaces.Box(0, 1, (2,)), spaces.Dict({"seen": spaces.Box(0, 1, (2,))})
+    with pytest.raises(
+        InputError, match="must be Discrete, the only ones that DQN has, but they are Box"
+    ):
+        PrioritizedReplayBuffer(10, box, box)
+    with pytest.raises(InputError, match=r"one array, but they are Dict\(.*FlattenObservation"):
+        PrioritizedReplayBuffer(10, named, spaces.Discrete(2))
     alone = RatioReplayBuffer(10, spaces.Box(0, 1, (2,)), spaces.Discrete(2))
     with pytest.raises(InputError, match="does not know the DQN that it belongs to"):
         _ = alone.agent

@@ -41,7 +41,7 @@ EVERY_STEP = np.broadcast_to(np.True_, 1 << 62)
 """Every step can be drawn, however many there will be; takes no memory."""
 
 TEMPERING = 0.5
-"""The power of c by default; the full ratio cost some of CartPole's score (docs/integrations.md)."""
+"""The power of c by default: between uniform draws and the full correction (docs/integrations.md)."""
 
 _LEARNED_STATES = 1024
 """States of the ring over which `check` averages the learned ratio."""

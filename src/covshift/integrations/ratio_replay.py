@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -17,6 +18,9 @@ from covshift.integrations.ratio_priorities import (
     RatioPriorities,
     checked_policy,
 )
+
+_TOLD_STARTS = 3
+"""Episodes after which a vector environment that resets in a step of its own is noticed."""
 
 
 class ReplayBatch(NamedTuple):
@@ -97,6 +101,7 @@ class RatioReplay:
         self.actions = np.zeros((rows, num_envs), dtype=np.int64)
         self.rewards = np.zeros((rows, num_envs), dtype=np.float32)
         self.terminated = np.zeros((rows, num_envs), dtype=bool)
+        self._starts_seen, self._all_reset = 0, True
 
     def __len__(self) -> int:
         return min(self.priorities.steps, len(self.actions)) * self.num_envs
@@ -135,6 +140,9 @@ class RatioReplay:
         shape = self.observations.shape[1:]
         observed = _shaped("observation", observation, shape, self.observations.dtype)
         arrived = _shaped("next_observation", next_observation, shape, self.observations.dtype)
+        given = np.asarray(action)
+        if given.dtype.kind not in "biuf" or (given % 1 != 0).any():
+            raise InputError(f"action must be a whole number, but it is {action!r}")
         taken = _shaped("action", action, (self.num_envs,), np.int64)
         outside = (taken < 0) | (taken >= self.num_actions)
         if outside.any():
@@ -145,18 +153,27 @@ class RatioReplay:
         ends = _shaped("terminated", terminated, (self.num_envs,), np.bool_)
         cuts = _shaped("truncated", truncated, (self.num_envs,), np.bool_)
         odds = _shaped("mu", mu, (self.num_envs,), np.float64)
-        jumped = self.priorities.in_episode & ~self.priorities.arrived_at(
-            self.next_observations, observed
-        )
+        for name, values in (
+            ("observation", observed),
+            ("next_observation", arrived),
+            ("reward", rewards),
+        ):
+            if not (is_number := np.isfinite(values)).all():
+                raise InputError(f"{name} must be finite, but it holds {values[~is_number][0]}")
+        stayed = self.priorities.arrived_at(self.next_observations, observed)
+        jumped = self.priorities.in_episode & ~stayed
         if jumped.any():
             raise InputError(
                 f"environment {int(jumped.argmax())} was reset in the middle of an episode (its observation is not where the "
                 "last step arrived): call cut() after a reset, or say truncated=True with the last step"
             )
+        follows_an_end = ~self.priorities.in_episode & (self.priorities.steps > 0)
+        resets = stayed & (rewards == 0) & ~ends & ~cuts
         row = self.priorities.steps % len(self.actions)
         self.priorities.add(odds, ends | cuts)
         self.observations[row], self.next_observations[row] = observed, arrived
         self.actions[row], self.rewards[row], self.terminated[row] = taken, rewards, ends
+        self._notice_autoreset(resets[follows_an_end])
 
     def cut(self) -> None:
         """Says that all environments were reset, though their episodes had not ended."""
@@ -186,6 +203,23 @@ class RatioReplay:
     def ratio(self, observations: NDArray[Any]) -> NDArray[np.float32]:
         """c of each observation."""
         return self.priorities.learner.ratio(observations)
+
+    def _notice_autoreset(self, resets: NDArray[np.bool_]) -> None:
+        """Warns if each of the first episodes starts with a step that looks like a reset in Gymnasium's mode NEXT_STEP.
+
+        Args:
+            resets: for each environment that starts an episode, whether the step has no reward and starts where the
+                last episode ended.
+        """
+        before = self._starts_seen
+        self._starts_seen += len(resets)
+        self._all_reset &= bool(resets.all())
+        if before < _TOLD_STARTS <= self._starts_seen and self._all_reset:
+            warnings.warn(
+                f"each of the first {self._starts_seen} episodes starts where the one before it ended, without a "
+                "reward: if your vector environment spends a step on each reset, make it with autoreset_mode=AutoresetMode.SAME_STEP",
+                stacklevel=3,
+            )
 
 
 def check_spaces(

@@ -248,7 +248,7 @@ class PrioritizedReplayBuffer(_AgentBuffer):
 
     Args:
         buffer_size: the most steps that are kept, of all environments together.
-        observation_space: any space that ReplayBuffer takes.
+        observation_space: any space but a Dict.
         action_space: a Discrete space.
         device: where the batches live.
         n_envs: number of environments.
@@ -271,8 +271,18 @@ class PrioritizedReplayBuffer(_AgentBuffer):
         alpha: float = 0.6,
         beta: float = 0.4,
     ) -> None:
-        if not 0.0 <= beta <= 1.0:
-            raise InputError(f"beta must lie in [0, 1], but it is {beta}")
+        if not isinstance(action_space, spaces.Discrete):
+            raise InputError(
+                f"actions must be Discrete, the only ones that DQN has, but they are {action_space}"
+            )
+        if isinstance(observation_space, spaces.Dict):
+            raise InputError(
+                f"observations must be one array, but they are {observation_space}: wrap the environment in "
+                "Gymnasium's FlattenObservation"
+            )
+        for name, value in (("alpha", alpha), ("beta", beta)):
+            if not 0.0 <= value <= 1.0:
+                raise InputError(f"{name} must lie in [0, 1], but it is {value}")
         super().__init__(
             buffer_size,
             observation_space,
