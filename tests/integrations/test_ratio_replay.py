@@ -326,6 +326,12 @@ def test_what_the_ratio_cannot_be_learned_in() -> None:
         RatioReplay(20, VECTORS, VECTORS)
     with pytest.raises(InputError, match="observations must be a Box, but they are Discrete"):
         RatioReplay(20, ACTIONS, ACTIONS)
+    with pytest.raises(InputError, match="capacity must be at least 1, but it is -4"):
+        RatioReplay(-4, VECTORS, ACTIONS)
+    with pytest.raises(InputError, match="num_envs must be at least 1, but it is 0"):
+        RatioReplay(8, VECTORS, ACTIONS, num_envs=0)
+    with pytest.raises(InputError, match="batch_size must be at least 1, but it is -1"):
+        RatioReplay(8, VECTORS, ACTIONS).sample(-1)
     with pytest.raises(InputError, match="at least 2 steps per environment, but it has 1"):
         RatioReplay(5, VECTORS, ACTIONS, num_envs=3)
     with pytest.raises(InputError, match=r"tempering must lie in \[0, 1\], but it is 2"):

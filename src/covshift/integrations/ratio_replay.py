@@ -18,6 +18,7 @@ from covshift.integrations.ratio_priorities import (
     RatioPriorities,
     checked_policy,
 )
+from covshift.validation import check_count
 
 _TOLD_STARTS = 3
 """Episodes after which a vector environment that resets in a step of its own is noticed."""
@@ -83,9 +84,8 @@ class RatioReplay:
         device: torch.device | str = "cpu",
     ) -> None:
         shape, self.num_actions = check_spaces(observation_space, action_space)
-        if num_envs < 1:
-            raise InputError(f"num_envs must be at least 1, but it is {num_envs}")
-        self.num_envs, rows = num_envs, capacity // num_envs
+        self.num_envs = num_envs = check_count("num_envs", num_envs)
+        rows = check_count("capacity", capacity) // num_envs
         self.priorities = RatioPriorities(
             rows,
             num_envs,
@@ -191,7 +191,7 @@ class RatioReplay:
 
     def sample(self, batch_size: int) -> ReplayBatch:
         """Draws transitions in proportion to c to the power `tempering`; uniformly before the first `update`."""
-        drawn = self.priorities.draw(self.observations, batch_size)
+        drawn = self.priorities.draw(self.observations, check_count("batch_size", batch_size))
         return ReplayBatch(
             self.observations[drawn],
             self.actions[drawn],
