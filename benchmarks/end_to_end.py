@@ -51,6 +51,7 @@ def streamed(preset: str, updates: int) -> TrainConfig:
         evaluate_every=max(1, updates // 2),
         evaluation_episodes=2,
         ratio_episodes=2,
+        calibration_episodes=2,
         episode_cap=1_000,
     )
 
