@@ -105,6 +105,7 @@ def estimate(folder: Path, side: str, transitions: int, num_states: int, num_fea
         rho = problem.pi[states, logs.action] / np.asarray(logs.mu)
         a = x_tm1.T @ x_tm1 - RATIO_DISCOUNT * (x_t.T @ (rho[:, None] * x_tm1))
         w = np.linalg.solve(a, (1.0 - RATIO_DISCOUNT) * x_tm1.sum(axis=0))
+        w /= x_tm1.mean(axis=0) @ w  # The mean of c over the data is 1.
     else:
         features = Tabular(num_states) if side == SIDES[0] else FeatureTable(phi)
         experience = Experience(logs, as_policy(problem.pi, 2), features)
