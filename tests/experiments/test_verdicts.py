@@ -322,7 +322,8 @@ def test_conservatism_changes_the_weight_of_a_short_run() -> None:
         for config in conservatism.EXPERIMENT.configs("small", 1).values()
         if config.env == "MinAtar/Breakout-v1"
     ]
-    assert found == [("c51-conservative", alpha, 20_000) for alpha in (0.1, 0.01, 0.03, 0.3, 1.0)]
+    alphas = (0.1, 0.001, 0.003, 0.01, 0.03, 0.3, 1.0)
+    assert found == [("c51-conservative", alpha, 20_000) for alpha in alphas]
 
 
 @pytest.mark.parametrize(
