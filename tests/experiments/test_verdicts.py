@@ -36,6 +36,7 @@ from covshift.experiments.comparison.results import (
     DataRecord,
     Results,
     RunRecord,
+    dataset_of,
     interval_of,
 )
 from covshift.experiments.comparison.verdicts import (
@@ -447,6 +448,42 @@ def test_a_long_run_is_read_up_to_an_update() -> None:
     run = RunRecord(Path("run"), make_config("x"), "finished", rows)
     assert where_it_pays.score_at(run, 5) == 4.0
     assert where_it_pays.score_at(run, 1) == 0.5
+
+
+def test_where_it_pays_shows_each_condition_and_each_length() -> None:
+    """Made-up runs whose score is the update over 10 000, and twice that with the matched ratio."""
+    module, game = where_it_pays, "MinAtar/Breakout-v1"
+    found = {}
+    for arm in module.EXPERIMENT.arms["small"]:
+        slope = 2e-4 if arm.label.startswith(f"{module.MATCHED};") else 1e-4
+        for seed in range(3):
+            last = arm.leaves.get("num_updates", 60_000)
+            rows: list[Row] = [
+                {"update": k, "score": slope * k} for k in range(5_000, last + 1, 5_000)
+            ]
+            config = make_config(game, arm.preset, "small", **arm.leaves)
+            found[game, arm.label, seed] = RunRecord(Path(), config, "finished", rows)
+    data = {dataset_of(run.config): DataRecord(Path(), 1.0, 0.1) for run in found.values()}
+    figure = module.analyze(Results(module.EXPERIMENT, "small", found, data))
+    shown = {panel["title"]: [arm["label"] for arm in panel["arms"]] for panel in figure["panels"]}
+    assert shown[module.GOOD] == [
+        module.label_of(method, module.GOOD) for method in (module.PLAIN, module.MATCHED)
+    ]
+    assert len(shown[module.RANDOM]) == len(shown[module.RARE]) == len(module.METHODS)
+    rows_of = {row[0]: row[1:] for row in figure["table"]["rows"]}
+    # The means of the last three evaluations, which are 5 000 updates apart.
+    assert rows_of[module.GOOD][:3] == ["5.50", "11.00", "2.00"]
+    for length in module.LENGTHS:
+        plain = (length - 5_000) / 1e4
+        wanted = [f"{plain:.2f}", f"{2 * plain:.2f}", "2.00", "1.00 (p = 0.1)"]
+        assert rows_of[f"{length:,} updates of random play"] == wanted
+
+
+def test_where_it_pays_has_the_conservative_preset_with_the_ratio() -> None:
+    (preset, leaves) = where_it_pays.METHODS["matched, conservative"]
+    both = make_config("MinAtar/Breakout-v1", preset, **leaves)
+    alone = make_config("MinAtar/Breakout-v1", "c51-conservative")
+    assert both.value == alone.value
 
 
 def test_where_it_pays_changes_one_thing_at_a_time() -> None:
