@@ -97,12 +97,10 @@ def main() -> None:
         {"smallest above largest": compare(smallest, largest)},
     )
     scale = read(ratio_scale.EXPERIMENT, root, 3)
-    ends = {
-        arm.label: interval_of(scale.endings(game, arm.label, "mean_ratio")) for arm in scale.arms
-    }
-    clipped, unclipped = ends[ratio_scale.BASELINE], ends[ratio_scale.UNCLIPPED]
-    verdict = ratio_scale.verdict(clipped, unclipped, MOST, 3)
-    print(f"ratio_scale: {verdict}. {say_each(ends)}")
+    ends = {arm.label: scale.endings(game, arm.label, ratio_scale.COLUMN) for arm in scale.arms}
+    verdict = ratio_scale.verdict(ends[ratio_scale.BASELINE], ends[ratio_scale.UNCLIPPED], MOST)
+    said = say_each({label: interval_of(values) for label, values in ends.items()})
+    print(f"ratio_scale: {verdict}. {said}")
 
 
 if __name__ == "__main__":

@@ -20,10 +20,8 @@ from covshift.experiments.comparison.design import Comparison
 from covshift.experiments.comparison.reproduction import reproduce, run_name
 from covshift.experiments.comparison.results import DataKey, DataRecord, Results, RunRecord
 from covshift.experiments.comparison.running import make_engine
-from covshift.experiments.comparison.verdicts import FAILS, HOLDS, UNDECIDED
 from covshift.experiments.experiment import RunOptions, find_experiments, named_experiment
 from covshift.records import Row, RunFolder
-from covshift.report.statistics import Estimate
 from covshift.runs import EpisodeResult, load_run
 from covshift.runs.data_sources import dataset_folder
 
@@ -468,18 +466,6 @@ def test_the_support_is_that_of_the_game_and_saturated_runs_are_counted() -> Non
     assert said.endswith(f"in 2 of 3 runs in {games[0]}.")
     calm = {key: run for key, run in runs.items() if key[0] != games[0]}
     assert Results(experiment, "small", calm, {}).saturated() == ""
-
-
-SURE, WORSE, UNSURE = Estimate(0.9, 0.6, 1.0), Estimate(0.1, 0.0, 0.4), Estimate(0.6, 0.3, 0.9)
-
-
-def test_the_ratios_scale_is_judged_by_the_bound() -> None:
-    verdict = ratio_scale.verdict
-    assert verdict(SURE, WORSE, 0.5, 3) == HOLDS
-    assert verdict(WORSE, WORSE, 0.5, 3) == FAILS
-    assert verdict(SURE, SURE, 0.5, 3) == FAILS
-    assert verdict(UNSURE, WORSE, 0.5, 3) == verdict(SURE, UNSURE, 0.5, 3) == UNDECIDED
-    assert verdict(SURE, WORSE, 0.5, 2) == UNDECIDED
 
 
 def test_returns_so_far_start_anew_with_each_episode(toy_store: Any) -> None:

@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 from covshift.experiments.comparison.design import ALL_GAMES, Arm, Comparison, every_scale
 from covshift.experiments.comparison.results import SEED, Results, open_store
 from covshift.experiments.comparison.verdicts import (
-    ERROR,
     Scores,
-    decide,
     headline,
+    judge_signs,
     say,
     say_each,
 )
@@ -75,15 +74,7 @@ class SampledRatios(NamedTuple):
 
 def verdict(differences: Scores) -> str:
     """The rule above, from the difference of mean returns so far of each run, by game."""
-    seeds = min(len(values) for values in differences.values())
-    single = [trimmed_estimate(values, 1 - ERROR, trim=False) for values in differences.values()]
-    share = ERROR / len(differences)
-    several = [trimmed_estimate(values, 1 - share, trim=False) for values in differences.values()]
-    return decide(
-        seeds,
-        holds=all(estimate.low > 0 for estimate in single),
-        fails=any(estimate.high < 0 for estimate in several),
-    )
+    return judge_signs(differences.values(), trim=False)
 
 
 def extremes(

@@ -3,7 +3,8 @@
 A percentile bootstrap over three to five runs is too narrow. Here a comparison of two methods is an exact permutation
 test: if the methods did not differ, each assignment of the runs to the two methods would be equally likely, within each
 task. With one task this is the test of Mann and Whitney (1947). It needs no assumption about the distribution of scores.
-Runs of the two methods that share a dataset are correlated, which makes the test err less often, not more.
+Runs of the two methods that share a dataset are correlated, which makes the test err less often, not more. Runs of one
+method that share a dataset count as independent: if a method has luck of its own with a dataset, the test errs more often.
 
 Scores are a matrix runs × tasks, or a vector for one task. NaN marks a missing run; a score may be infinite.
 """

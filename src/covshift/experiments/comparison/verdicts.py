@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from covshift.report.contrasts import Contrast, compare
+from covshift.report.contrasts import Contrast, compare, trimmed_estimate
 from covshift.report.statistics import Estimate
 
 HOLDS, FAILS, UNDECIDED = "holds", "does not hold", "not enough data"
@@ -78,6 +78,27 @@ def judge(contrasts: Sequence[Contrast], seeds: int) -> str:
         seeds,
         holds=all_shown(contrast.better for contrast in contrasts),
         fails=any_shown(contrast.worse for contrast in contrasts),
+    )
+
+
+def judge_signs(values: Iterable[NDArray[np.float64]], *, trim: bool) -> str:
+    """Holds if every mean over runs is above 0, does not hold if one is below, by Student's intervals.
+
+    Args:
+        values: one number per run, for each condition.
+        trim: interquartile means in place of means.
+
+    Example:
+        >>> judge_signs([np.array([1.0, 1.1, 1.2]), np.array([2.0, 2.1, 2.2])], trim=False)
+        'holds'
+    """
+    found = list(values)
+    single = [trimmed_estimate(each, 1 - ERROR, trim=trim) for each in found]
+    several = [trimmed_estimate(each, 1 - ERROR / len(found), trim=trim) for each in found]
+    return decide(
+        min(len(each) for each in found),
+        holds=all(estimate.low > 0 for estimate in single),
+        fails=any(estimate.high < 0 for estimate in several),
     )
 
 
