@@ -301,6 +301,8 @@ def test_frames_of_several_seeds_are_shown_apart(
     for gallery, order in zip(figure["galleries"], (-1, 1), strict=True):
         shown = [order * frame["ratio"] for frame in gallery["frames"]]
         assert shown == sorted(shown)
+    for _, high, low, difference, _ in figure["table"]["rows"][:2]:
+        assert float(difference.split()[0]) == pytest.approx(float(high) - float(low), abs=0.011)
     # The second run learned from a dataset of its own, which every record of it names.
     hashes = [figure["hashes"][f"data of MinAtar/Breakout-v1, data seed {k}"] for k in range(2)]
     assert hashes[0] != hashes[1]
@@ -316,6 +318,23 @@ def test_frames_of_several_seeds_are_shown_apart(
         }
     assert "k mod 5" in figure["differences"][-1]
     assert "k mod 5" in (out / "frames" / "index.html").read_text()
+
+
+def test_states_are_ranked_by_outputs_below_0_too(
+    out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    main(["reproduce", "figure-5", "--scale", "smoke", "--out", str(out)])
+    run = out / "runs" / "Breakout+c51-corrected+smoke+seed0"
+    agent = load_run(run)
+    assert agent.network.ratio_head is not None
+    store = Store.open(dataset_folder(agent.config, out / "data"))
+    usual = frames.sample_ratios(store, run, 200)
+    with torch.no_grad():
+        list(agent.network.ratio_head.parameters())[-1].sub_(99.0)
+    monkeypatch.setattr("covshift.runs.load_run", lambda _: agent)
+    lowered = frames.sample_ratios(store, run, 200)
+    np.testing.assert_allclose(lowered.output, usual.output - 99.0, atol=1e-4)
+    assert not lowered.ratio.any()
 
 
 def test_the_balance_of_the_mean_ratio_is_a_plain_sum_over_transitions(out: Path) -> None:

@@ -1,6 +1,6 @@
 """Every rule on made-up runs that must hold, must not hold and must be undecided, and its error where nothing differs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -637,6 +637,74 @@ def test_ratio_scale(clipped: float, unclipped: float, wanted: str) -> None:
     noise = np.array([-9.0, -1.0, 0.0, 1.0, 9.0])
     assert ratio_scale.verdict(clipped + noise, unclipped + noise, 11.0) == wanted
     assert ratio_scale.verdict(clipped + noise[1:3], unclipped + noise[1:3], 11.0) == UNDECIDED
+
+
+# From metrics to verdicts.
+
+
+def ended(
+    module: Any, columns: dict[str, Levels], diverged: Collection[str] = (), usual: float = 1.0
+) -> dict[str, Any]:
+    """The figure of five made-up runs per arm at the scale `small`.
+
+    Args:
+        module: of the experiment.
+        columns: of the metrics, each with the values at which the runs of an arm end, by its label.
+        diverged: labels of the arms whose runs diverged.
+        usual: where arms end that are not named.
+    """
+    found, data = {}, {}
+    for game in module.EXPERIMENT.games["small"]:
+        for arm in module.EXPERIMENT.arms["small"]:
+            status = "diverged" if arm.label in diverged else "finished"
+            for seed in range(5):
+                ends = {
+                    name: levels.get(arm.label, usual) + 0.01 * seed
+                    for name, levels in columns.items()
+                }
+                rows: list[Row] = [{"update": k, **ends} for k in range(1, 4)]
+                config = make_config(game, arm.preset, "small", data_seed=seed, **arm.leaves)
+                found[game, arm.label, seed] = RunRecord(Path(), config, status, rows)
+                data[dataset_of(config)] = DataRecord(Path(), 0.5, 0.1)
+    figure: dict[str, Any] = module.analyze(Results(module.EXPERIMENT, "small", found, data))
+    return figure
+
+
+def test_the_mean_ratio_is_read_under_the_target_policy() -> None:
+    module = mean_ratio
+    smallest, largest = {module.SMALLEST: 5.0}, {module.LARGEST: 5.0}
+    columns = {"score": {}, "mean_ratio_pi": smallest, "mean_ratio": largest}
+    assert ended(module, columns)["verdict"] == HOLDS
+    columns = {"score": {}, "mean_ratio_pi": largest, "mean_ratio": smallest}
+    assert ended(module, columns)["verdict"] == FAILS
+
+
+def test_a_ratio_that_diverged_has_an_infinite_error() -> None:
+    """Also where its last calibration errors were as small as those of others."""
+    module = weighting
+    columns = {"score": {}, "calibration_error": {module.INVERSE: 0.1}, "mean_ratio": {}}
+    columns["effective_share"] = {}
+    assert ended(module, columns)["verdict"] == FAILS
+    assert ended(module, columns, diverged=[module.PRIORITIZED])["verdict"] == HOLDS
+
+
+def test_normalization_counts_the_runs_that_diverged() -> None:
+    columns: dict[str, Levels] = {"score": dict.fromkeys(SMALL, 2.0), "mean_ratio": {}}
+    columns["effective_share"] = {}
+    assert ended(normalization, columns, diverged=LARGE)["verdict"] == HOLDS
+    assert ended(normalization, columns)["verdict"] == FAILS
+
+
+def test_the_longer_target_period_is_compared_with_itself() -> None:
+    module = ratio_discount
+    plain, corrected = (arm.label for arm in module.LONG_PERIOD)
+    for scale in ("small", "paper"):
+        arms = {arm.label: arm for arm in module.EXPERIMENT.arms[scale]}
+        assert arms[plain].leaves["target_period"] == 8000
+        assert arms[corrected].leaves["target_period"] == 8000
+    columns = {"score": {plain: 0.0}, "mean_ratio": {}, "effective_share": {}}
+    said = ended(module, columns)["found"]
+    assert "period of 8000, P(γ̂ = 0.99 beats no correction) = 1.00 (p = 0.0079)." in said
 
 
 # What chance does.
