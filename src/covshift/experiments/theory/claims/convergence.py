@@ -27,6 +27,7 @@ CHAPTER = Chapter()
 CLAIMS, theorem, refuted = CHAPTER.claims, CHAPTER.theorem, CHAPTER.refuted
 RANDOM = "random aperiodic irreducible MDPs (Dirichlet and Garnet, 2–8 states)"
 TRANSIENT = "random aperiodic MDPs (Dirichlet and Garnet), π with or without a transient state"
+UNREACHED = RANDOM + ", with a state that neither d_μ nor π visits"
 TWO_CYCLE = MarkovChain(np.array([[0.0, 1.0], [1.0, 0.0]]))
 
 
@@ -135,6 +136,35 @@ def _proposition_1(case: Case) -> float:
     reset = _reset(case)
     d_hat = reset.fixed_point()
     return max(float(np.abs(reset.apply(d_hat) - d_hat).max()), abs(float(d_hat.sum()) - 1.0))
+
+
+@theorem("E19-one-class", UNREACHED, continuing, broken_by="E19-reset")
+def _one_recurrent_class(case: Case) -> float:
+    """The reset chain has one recurrent class, and so a unique stationary distribution: (1 - γ̂)(I - γ̂P_πᵀ)⁻¹d_μ."""
+    chain, d_mu = _with_unreached_state(case)
+    gamma = case.ratio_discount
+    reset = MarkovChain(gamma * as_dense(chain.p) + (1 - gamma) * d_mu)
+    expected = (1 - gamma) * np.linalg.solve(np.eye(len(d_mu)) - gamma * as_dense(chain.p).T, d_mu)
+    return float(np.abs(reset.stationary() - expected).max())
+
+
+@refuted("E19-reset", UNREACHED, continuing)
+def _reset_without_coverage(case: Case) -> float:
+    """the reset makes the chain ergodic whatever d_μ is. The state that d_μ leaves out is never visited again."""
+    chain, d_mu = _with_unreached_state(case)
+    gamma = case.ratio_discount
+    reset = gamma * as_dense(chain.p) + (1 - gamma) * d_mu
+    # In an ergodic chain every state is visited from every state after enough steps.
+    return float((np.linalg.matrix_power(reset, 100) == 0).mean())
+
+
+def _with_unreached_state(case: Case) -> tuple[MarkovChain, Vector]:
+    """π's chain with one more state that no state leads to, and d_μ, which is 0 there."""
+    size = case.problem.mdp.num_states
+    p = np.zeros((size + 1, size + 1))
+    p[:size, :size] = as_dense(case.problem.chain_pi.p)
+    p[size, :size] = case.rng.dirichlet(np.ones(size))
+    return MarkovChain(p), np.append(case.problem.d_mu, 0.0)
 
 
 @refuted("E4-weights", RANDOM, continuing)
