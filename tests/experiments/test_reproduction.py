@@ -17,7 +17,7 @@ from covshift.data.store import Store
 from covshift.errors import InputError
 from covshift.experiments import frames, ratio_scale
 from covshift.experiments.comparison.design import Comparison
-from covshift.experiments.comparison.reproduction import reproduce, run_name
+from covshift.experiments.comparison.reproduction import about_data, reproduce, run_name
 from covshift.experiments.comparison.results import DataKey, DataRecord, Results, RunRecord
 from covshift.experiments.comparison.running import make_engine
 from covshift.experiments.experiment import RunOptions, find_experiments, named_experiment
@@ -444,6 +444,17 @@ def test_equal_scores_are_ties_and_each_game_has_its_own_improvement() -> None:
     assert results.improvement("corrected", "no correction").value == 0.5
     table = results.score_table("no correction")
     assert [row[-2][:4] for row in table["rows"][-4:]] == ["0.50", "1.00", "0.00", "0.50"]
+
+
+@pytest.mark.parametrize(
+    ("scale", "said"),
+    [("paper", "leave out the chance"), ("atari", "k mod 3"), ("small", "k mod 5")],
+)
+def test_a_page_says_which_seeds_share_their_data(scale: str, said: str) -> None:
+    data = {DataKey("game", 0): DataRecord(Path(), 1.0, 0.2)}
+    (sentence,) = about_data(Results(comparison("figure-2"), scale, {}, data))
+    assert said in sentence
+    assert about_data(Results(comparison("figure-2"), scale, {}, {})) == []  # Online runs.
 
 
 def test_a_run_is_measured_against_the_data_that_it_learned_from() -> None:

@@ -156,15 +156,19 @@ def _figure(results: Results, stated: int, out: Path, options: RunOptions) -> di
         "version": __version__,
         "hashes": hashes | {"configurations": hashlib.sha256(configs.encode()).hexdigest()},
         "invariants": results.invariants(),
-        "differences": [*experiment.differences, *_about_data(results), *_about_changes(options)],
+        "differences": [*experiment.differences, *about_data(results), *_about_changes(options)],
     }
 
 
-def _about_data(results: Results) -> list[str]:
-    """Which runs learned from which dataset, where there are several."""
+def about_data(results: Results) -> list[str]:
+    """Which runs learned from which dataset."""
     number = DATASETS[results.scale]
-    if number == 1 or not results.data:
+    if not results.data:
         return []
+    if number == 1:
+        return [
+            "All seeds learn from one dataset: intervals leave out the chance of its collection."
+        ]
     return [
         f"Each game has {number} datasets, each collected with a data seed of its own; the run of seed k learns from "
         f"the dataset of data seed k mod {number}, in every arm."
