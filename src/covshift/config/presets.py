@@ -30,7 +30,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "normalization_weight": 0.01,
         "semantics": "paper",
     },
-    "c51-conservative": {"learn_ratio": False, "conservatism": 0.1},
+    "c51-conservative": {"learn_ratio": False, "conservatism": 0.003},
     "c51-behavior": {"learn_ratio": False, "bootstrap_action": "data"},
     "c51-dual": {
         "priority": "ratio",
