@@ -3,6 +3,7 @@
 import csv
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,12 @@ from covshift.experiments import frames, ratio_scale
 from covshift.experiments.comparison.design import Comparison
 from covshift.experiments.comparison.reproduction import about_data, reproduce, run_name
 from covshift.experiments.comparison.results import DataKey, DataRecord, Results, RunRecord
-from covshift.experiments.comparison.running import make_engine
+from covshift.experiments.comparison.running import make_engine, train_all
 from covshift.experiments.experiment import RunOptions, find_experiments, named_experiment
 from covshift.records import Row, RunFolder
 from covshift.runs import EpisodeResult, load_run
 from covshift.runs.data_sources import dataset_folder
+from covshift.runs.sweeps import Job
 
 ALIASES = {
     "figure-1-left": "ratio_discount",
@@ -406,20 +408,43 @@ def test_a_failed_run_is_reported_and_nothing_is_lost(
         reproduce(comparison("figure-2"), tmp_path, RunOptions(seeds=0), console)
 
 
-def test_each_run_is_read_once(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metrics_are_read_once(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     main(["reproduce", "games", "--scale", "smoke", "--out", str(out)])
-    reads: list[tuple[str, Path]] = []
-    for name in ("metrics", "config"):
-        original = getattr(RunFolder, name)
+    reads: list[Path] = []
+    read = RunFolder.metrics
 
-        def counted(run: RunFolder, name: str = name, read: Any = original) -> Any:
-            reads.append((name, run.path))
-            return read(run)
+    def counted(run: RunFolder) -> Any:
+        reads.append(run.path)
+        return read(run)
 
-        monkeypatch.setattr(RunFolder, name, counted)
+    monkeypatch.setattr(RunFolder, "metrics", counted)
     monkeypatch.setattr(f"{reproduce.__module__}.write_report", lambda *_: None)
     main(["reproduce", "games", "--scale", "smoke", "--out", str(out)])
-    assert len(reads) == len(set(reads)) == 2 * 3
+    assert len(reads) == len(set(reads)) == 3
+
+
+@pytest.mark.parametrize("data", ["folder", "online"])
+def test_a_run_with_other_settings_than_its_name_says_is_refused(tmp_path: Path, data: str) -> None:
+    """As after a preset has changed: names leave out what presets have. ε decays in online runs alone."""
+
+    def engine(jobs: Any, *_: Any) -> dict[int, str]:
+        raise AssertionError("nothing is to be trained")
+
+    def train(**settings: Any) -> None:
+        config = make_config("MinAtar/Breakout-v1", "c51", "smoke", **settings)
+        train_all([Job(tmp_path, config, data)], engine, Console())
+
+    config = make_config("MinAtar/Breakout-v1", "c51", "smoke")
+    (tmp_path / "config.json").write_text(json.dumps(asdict(config)))
+    (tmp_path / "status.json").write_text(json.dumps({"status": "finished", "update": 1}))
+    train()
+    with pytest.raises(InputError, match=r"but target_period = \d+ in place of 8000: move it away"):
+        train(target_period=8000)
+    if data == "folder":
+        train(epsilon_decay=77)
+    else:
+        with pytest.raises(InputError, match="in place of 77"):
+            train(epsilon_decay=77)
 
 
 def test_equal_scores_are_ties_and_each_game_has_its_own_improvement() -> None:

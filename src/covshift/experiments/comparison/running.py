@@ -16,9 +16,19 @@ from covshift.progress import counter
 from covshift.records import RunFolder
 from covshift.report.live import SweepView
 from covshift.runs.cluster import run_on_ray
+from covshift.runs.data_sources import COLLECTED
 from covshift.runs.launch import ensure_dataset
 from covshift.runs.sweeps import Job, Sweep
 from covshift.validation import check_count, check_workers
+
+WHILE_COLLECTING = (
+    "warm_up",
+    "stream_shard",
+    "acting_epsilon",
+    "epsilon_decay",
+    "online_shard",
+)
+"""Settings that a run on a finished dataset does not use."""
 
 Engine = Callable[[list[Job], RuntimeOptions, Callable[[list[int]], None]], dict[int, str]]
 """Trains jobs, reports which are running, and returns those that failed with their last message."""
@@ -56,8 +66,11 @@ def train_all(jobs: list[Job], engine: Engine, console: Console) -> None:
     """Trains every run to its end; a run that ended before is left as it is.
 
     Raises:
-        InputError: a run failed.
+        InputError: a run failed, or one that ended before has other settings than its name says.
     """
+    for job in jobs:
+        if job.is_over:
+            _check_settings(job)
     waiting = [job for job in jobs if not job.is_over]
     if not waiting:
         return
@@ -78,6 +91,18 @@ def train_all(jobs: list[Job], engine: Engine, console: Console) -> None:
         raise InputError(
             f"{unfinished} of {len(jobs)} runs are not finished; the same command tries them again"
         )
+
+
+def _check_settings(job: Job) -> None:
+    """Raises InputError unless a run has the settings of its job: a name leaves out what presets have, and those may change."""
+    found, wanted = RunFolder(job.folder).config().leaves(), job.config.leaves()
+    unused = () if job.data in COLLECTED else WHILE_COLLECTING
+    for name in wanted.keys() - set(unused):
+        if found[name] != wanted[name]:
+            raise InputError(
+                f"{job.folder} has the name of a run of this experiment, but {name} = {found[name]} in place of {wanted[name]}: "
+                "move it away, or choose another --out"
+            )
 
 
 def _print(console: Console, text: str) -> None:
