@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
+from matplotlib.ticker import MaxNLocator
 
 from covshift.report.figure_file import Arm, Panel, Run
 from covshift.report.plots import COLORS, house_style, set_subscripts
@@ -56,6 +57,7 @@ def draw_figure(figure: Mapping[str, Any], paths: Sequence[Path]) -> None:
         for axes, panel in zip(grid, panels, strict=False):
             draw_panel(axes, panel, labels)
             axes.set(title=panel["title"], xlabel=panel["x"], ylabel=panel["y"])
+            axes.xaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10]))
         for axes in grid[len(panels) :]:
             axes.remove()
         lines = {
