@@ -325,7 +325,14 @@ def test_frames_of_several_seeds_are_shown_apart(
 def test_states_are_ranked_by_outputs_below_0_too(
     out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    main(["reproduce", "figure-5", "--scale", "smoke", "--out", str(out)])
+    def rows() -> list[list[str]]:
+        main(["reproduce", "figure-5", "--scale", "smoke", "--out", str(out)])
+        found: list[list[str]] = json.loads((out / "frames" / "figure.json").read_text())["table"][
+            "rows"
+        ]
+        return found
+
+    before = rows()
     run = out / "runs" / "Breakout+c51-corrected+smoke+seed0"
     agent = load_run(run)
     assert agent.network.ratio_head is not None
@@ -337,6 +344,9 @@ def test_states_are_ranked_by_outputs_below_0_too(
     lowered = frames.sample_ratios(store, run, 200)
     np.testing.assert_allclose(lowered.output, usual.output - 99.0, atol=1e-4)
     assert not lowered.ratio.any()
+    after = rows()
+    assert [row[:4] for row in after] == [row[:4] for row in before]
+    assert after[0][4] == "100%"
 
 
 def test_the_balance_of_the_mean_ratio_is_a_plain_sum_over_transitions(out: Path) -> None:
@@ -438,12 +448,12 @@ def test_a_run_with_other_settings_than_its_name_says_is_refused(tmp_path: Path,
     (tmp_path / "config.json").write_text(json.dumps(asdict(config)))
     (tmp_path / "status.json").write_text(json.dumps({"status": "finished", "update": 1}))
     train()
-    with pytest.raises(InputError, match=r"but target_period = \d+ in place of 8000: move it away"):
+    with pytest.raises(InputError, match=r"target_period is \d+ there, 8000 here; name another"):
         train(target_period=8000)
     if data == "folder":
         train(epsilon_decay=77)
     else:
-        with pytest.raises(InputError, match="in place of 77"):
+        with pytest.raises(InputError, match="77 here"):
             train(epsilon_decay=77)
 
 

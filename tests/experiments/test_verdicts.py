@@ -52,6 +52,7 @@ from covshift.experiments.comparison.verdicts import (
 from covshift.experiments.experiment import find_experiments
 from covshift.records import Row
 from covshift.report.contrasts import Contrast, compare
+from covshift.report.statistics import interquartile_mean
 
 Levels = dict[str, float]
 
@@ -651,15 +652,14 @@ def test_ratio_scale(clipped: float, unclipped: float, wanted: str) -> None:
 
 
 def ended(
-    module: Any, columns: dict[str, Levels], diverged: Collection[str] = (), usual: float = 1.0
+    module: Any, columns: dict[str, Levels], diverged: Collection[str] = ()
 ) -> dict[str, Any]:
     """The figure of five made-up runs per arm at the scale `small`.
 
     Args:
         module: of the experiment.
-        columns: of the metrics, each with the values at which the runs of an arm end, by its label.
+        columns: of the metrics, each with the values at which the runs of an arm end, by its label; 1 if it is not named.
         diverged: labels of the arms whose runs diverged.
-        usual: where arms end that are not named.
     """
     found, data = {}, {}
     for game in module.EXPERIMENT.games["small"]:
@@ -667,7 +667,7 @@ def ended(
             status = "diverged" if arm.label in diverged else "finished"
             for seed in range(5):
                 ends = {
-                    name: levels.get(arm.label, usual) + 0.01 * seed
+                    name: levels.get(arm.label, 1.0) + 0.01 * seed
                     for name, levels in columns.items()
                 }
                 rows: list[Row] = [{"update": k, **ends} for k in range(1, 4)]
@@ -919,6 +919,17 @@ def test_chance_decides_seldom(name: str, null: str) -> None:
     limit = BEYOND_ONE_END.get(name, ERROR / 2)
     for wrong in {HOLDS, FAILS} - {TRUE_VERDICTS.get((name, null))}:
         assert said.count(wrong) / DRAWS <= limit + 3 * np.sqrt(limit / DRAWS), wrong
+
+
+def test_the_scale_is_judged_wrongly_more_often_where_runs_are_skewed() -> None:
+    """Lognormal runs with the bound as their interquartile mean: the number of docs/report.md."""
+    rng = np.random.default_rng(0)
+    level = float(interquartile_mean(np.exp(rng.normal(size=100_000) / 2)))
+    below = [
+        ratio_scale.verdict(FAR + np.zeros(5), np.exp(rng.normal(size=5) / 2), level)
+        for _ in range(DRAWS)
+    ]
+    assert 0.045 <= below.count(HOLDS) / DRAWS <= 0.075
 
 
 @pytest.mark.parametrize(("spread", "least", "most"), [(0.0, 0.03, 0.05), (1.0, 0.08, 0.12)])

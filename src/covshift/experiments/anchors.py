@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from covshift.config.presets import PRESETS
 from covshift.experiments.comparison.design import Arm, Comparison
 from covshift.experiments.comparison.results import Results, interval_of
 from covshift.experiments.comparison.verdicts import (
@@ -17,7 +16,7 @@ from covshift.experiments.comparison.verdicts import (
     say_each,
     weakest,
 )
-from covshift.experiments.conservatism import ANCHORED
+from covshift.experiments.conservatism import ANCHORED, PRESET_WEIGHT
 from covshift.experiments.online_control import PUBLISHED as ONLINE
 from covshift.report.contrasts import compare
 
@@ -52,11 +51,7 @@ ARMS = (
     Arm(CONSERVATIVE, "c51-conservative"),
     Arm(BEHAVIOR, "c51-behavior"),
     Arm(MATCHED, "c51-matched"),
-    Arm(
-        WITH_RATIO[CONSERVATIVE],
-        "c51-matched",
-        {"conservatism": PRESETS["c51-conservative"]["conservatism"]},
-    ),
+    Arm(WITH_RATIO[CONSERVATIVE], "c51-matched", PRESET_WEIGHT),
     Arm(WITH_RATIO[BEHAVIOR], "c51-matched", {"bootstrap_action": "data"}),
 )
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from covshift.config.presets import PRESETS
 from covshift.experiments.comparison.design import Arm, Comparison
 from covshift.experiments.comparison.results import LAST, Results, RunRecord
 from covshift.experiments.comparison.verdicts import RULE, Scores, headline, judge, say_each
+from covshift.experiments.conservatism import PRESET_WEIGHT
 from covshift.report.contrasts import Contrast, compare
 
 PLAIN, MATCHED = "no correction", "matched"
@@ -19,10 +19,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "paper": ("c51-corrected", {}),
     MATCHED: ("c51-matched", {}),
     "conservative": ("c51-conservative", {}),
-    "matched, conservative": (
-        "c51-matched",
-        {"conservatism": PRESETS["c51-conservative"]["conservatism"]},
-    ),
+    "matched, conservative": ("c51-matched", PRESET_WEIGHT),
 }
 
 _GOOD = "covshift.envs.players:breakout"
@@ -83,8 +80,8 @@ EXPERIMENT = Comparison(
     paper=(
         "The paper says that a correction matters where the approximation cannot be right everywhere, and learns from "
         "random play alone. If the data are what the policy would do, c is 1 and there is nothing to gain; if the network can "
-        "be right everywhere, the law of the updates does not matter in the end. So the gain should fall from 5 % over 50 % to "
-        "100 % of good play, grow as the network gets narrower, and shrink as runs get longer."
+        "be right everywhere, the law of the updates does not matter in the end. So the gain should fall as the share of "
+        "good play grows (5 %, 50 %, 100 %), grow as the network gets narrower, and shrink as runs get longer."
     ),
     games={"small": BREAKOUT, "smoke": BREAKOUT},
     arms={"small": arms(LENGTHS[-1]), "smoke": arms(200)},
@@ -99,7 +96,7 @@ EXPERIMENT = Comparison(
         "Good play is a player written by hand (`covshift.envs.players:breakout`, 2 % random actions, a score of 8), mixed "
         "with random play by episodes. Shares of transitions vary with the data seed: with seed 0 they are 3.2 % and 49 %.",
         "The study is on Breakout alone, and the paper's agent and the conservative ones are run with random play and with 5 % "
-        "of good play only: all methods in all conditions would take two and a half times as long.",
+        "of good play only: all methods in all conditions would take about twice as long.",
     ),
 )
 

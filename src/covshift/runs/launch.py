@@ -79,7 +79,7 @@ def create_run(folder: RunFolder, config: TrainConfig, data: str, runtime: Runti
         InputError: the folder holds another run, or the data do not fit.
     """
     if folder.exists():
-        _check_same(folder, config)
+        check_same(folder, config)
         if identify_data(data, config) != folder.provenance()["data_identity"]:
             raise InputError(
                 f"{folder.path} was started with other data than {data}; name another folder, or those data"
@@ -202,9 +202,17 @@ def pick_device(name: str) -> torch.device:
     return device
 
 
-def _check_same(folder: RunFolder, config: TrainConfig) -> None:
+def check_same(folder: RunFolder, config: TrainConfig, unused: Collection[str] = ()) -> None:
+    """Raises InputError if the run of a folder has other settings.
+
+    Args:
+        folder: of the run.
+        config: the wanted settings; those that an older version of the folder does not have are not compared.
+        unused: settings that may differ.
+    """
     there, here = folder.config().leaves(), config.leaves()
-    differing = [name for name in folder.settings() & set(here) if there[name] != here[name]]
+    compared = folder.settings() & set(here) - set(unused)
+    differing = [name for name in compared if there[name] != here[name]]
     if differing:
         name = min(differing)
         raise InputError(

@@ -17,7 +17,7 @@ from covshift.records import RunFolder
 from covshift.report.live import SweepView
 from covshift.runs.cluster import run_on_ray
 from covshift.runs.data_sources import COLLECTED
-from covshift.runs.launch import ensure_dataset
+from covshift.runs.launch import check_same, ensure_dataset
 from covshift.runs.sweeps import Job, Sweep
 from covshift.validation import check_count, check_workers
 
@@ -69,8 +69,9 @@ def train_all(jobs: list[Job], engine: Engine, console: Console) -> None:
         InputError: a run failed, or one that ended before has other settings than its name says.
     """
     for job in jobs:
-        if job.is_over:
-            _check_settings(job)
+        if job.is_over:  # Its name leaves out what the preset has, which may have changed since.
+            unused = () if job.data in COLLECTED else WHILE_COLLECTING
+            check_same(RunFolder(job.folder), job.config, unused)
     waiting = [job for job in jobs if not job.is_over]
     if not waiting:
         return
@@ -91,18 +92,6 @@ def train_all(jobs: list[Job], engine: Engine, console: Console) -> None:
         raise InputError(
             f"{unfinished} of {len(jobs)} runs are not finished; the same command tries them again"
         )
-
-
-def _check_settings(job: Job) -> None:
-    """Raises InputError unless a run has the settings of its job: a name leaves out what presets have, and those may change."""
-    found, wanted = RunFolder(job.folder).config().leaves(), job.config.leaves()
-    unused = () if job.data in COLLECTED else WHILE_COLLECTING
-    for name in wanted.keys() - set(unused):
-        if found[name] != wanted[name]:
-            raise InputError(
-                f"{job.folder} has the name of a run of this experiment, but {name} = {found[name]} in place of {wanted[name]}: "
-                "move it away, or choose another --out"
-            )
 
 
 def _print(console: Console, text: str) -> None:

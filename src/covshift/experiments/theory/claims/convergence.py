@@ -27,7 +27,7 @@ CHAPTER = Chapter()
 CLAIMS, theorem, refuted = CHAPTER.claims, CHAPTER.theorem, CHAPTER.refuted
 RANDOM = "random aperiodic irreducible MDPs (Dirichlet and Garnet, 2–8 states)"
 TRANSIENT = "random aperiodic MDPs (Dirichlet and Garnet), π with or without a transient state"
-UNREACHED = RANDOM + ", with a state that neither d_μ nor π visits"
+UNREACHED = RANDOM + ", with an absorbing state, and a state that neither d_μ nor π visits"
 TWO_CYCLE = MarkovChain(np.array([[0.0, 1.0], [1.0, 0.0]]))
 
 
@@ -138,33 +138,29 @@ def _proposition_1(case: Case) -> float:
     return max(float(np.abs(reset.apply(d_hat) - d_hat).max()), abs(float(d_hat.sum()) - 1.0))
 
 
-@theorem("E19-one-class", UNREACHED, continuing, broken_by="E19-reset")
+@theorem("E19-one-class", UNREACHED, continuing)
 def _one_recurrent_class(case: Case) -> float:
-    """The reset chain has one recurrent class, and so a unique stationary distribution: (1 - γ̂)(I - γ̂P_πᵀ)⁻¹d_μ."""
-    chain, d_mu = _with_unreached_state(case)
-    gamma = case.ratio_discount
-    reset = MarkovChain(gamma * as_dense(chain.p) + (1 - gamma) * d_mu)
-    expected = (1 - gamma) * np.linalg.solve(np.eye(len(d_mu)) - gamma * as_dense(chain.p).T, d_mu)
-    return float(np.abs(reset.stationary() - expected).max())
+    """The reset chain has one recurrent class, also where π has two, and so a unique stationary distribution: d̂_π."""
+    reset = _with_unreached_state(case)
+    return float(np.abs(MarkovChain(reset.as_matrix().T).stationary() - reset.fixed_point()).max())
 
 
 @refuted("E19-reset", UNREACHED, continuing)
 def _reset_without_coverage(case: Case) -> float:
     """the reset makes the chain ergodic whatever d_μ is. The state that d_μ leaves out is never visited again."""
-    chain, d_mu = _with_unreached_state(case)
-    gamma = case.ratio_discount
-    reset = gamma * as_dense(chain.p) + (1 - gamma) * d_mu
     # In an ergodic chain every state is visited from every state after enough steps.
-    return float((np.linalg.matrix_power(reset, 100) == 0).mean())
+    return float((np.linalg.matrix_power(_with_unreached_state(case).as_matrix(), 100) == 0).mean())
 
 
-def _with_unreached_state(case: Case) -> tuple[MarkovChain, Vector]:
-    """π's chain with one more state that no state leads to, and d_μ, which is 0 there."""
+def _with_unreached_state(case: Case) -> ResetTransition:
+    """The reset of a chain with two recurrent classes and a state that no state leads to; d_μ is 0 there."""
     size = case.problem.mdp.num_states
-    p = np.zeros((size + 1, size + 1))
+    p = np.zeros((size + 2, size + 2))
     p[:size, :size] = as_dense(case.problem.chain_pi.p)
-    p[size, :size] = case.rng.dirichlet(np.ones(size))
-    return MarkovChain(p), np.append(case.problem.d_mu, 0.0)
+    p[size, size] = 1.0
+    p[size + 1, :size] = case.rng.dirichlet(np.ones(size))
+    d_mu = np.append(0.5 * case.problem.d_mu, [0.5, 0.0])
+    return ResetTransition(MarkovChain(p), d_mu, case.ratio_discount)
 
 
 @refuted("E4-weights", RANDOM, continuing)
