@@ -100,7 +100,7 @@ def test_the_error_is_divided_between_the_verdicts_and_the_comparisons() -> None
 def test_games(corrected: float, wanted: str) -> None:
     levels = with_levels(games.EXPERIMENT, {games.CORRECTED: corrected})
     for other in (-5.0, 5.0):  # The longer target period is shown and not judged.
-        levels["no correction, target period 8000"] = other
+        levels[games.LONG_PERIOD] = other
         assert games.verdict(runs(levels, seeds=3, tasks=4)) == wanted
     assert games.verdict(runs(levels, seeds=2, tasks=4)) == UNDECIDED
 
@@ -701,6 +701,14 @@ def test_normalization_counts_the_runs_that_diverged() -> None:
     columns["effective_share"] = {}
     assert ended(normalization, columns, diverged=LARGE)["verdict"] == HOLDS
     assert ended(normalization, columns)["verdict"] == FAILS
+
+
+def test_a_longer_target_period_is_compared_with_the_correction() -> None:
+    levels = {games.CORRECTED: 2.0, games.LONG_PERIOD: 3.0}
+    columns = {"score": levels, "mean_ratio": {}, "effective_share": {}}
+    said = ended(games, columns)["found"]
+    assert "That a target period of 8000 does: 1.00 (p" in said
+    assert "the corrected agent beats the longer period: 0.00 (p" in said
 
 
 def test_the_longer_target_period_is_compared_with_itself() -> None:

@@ -22,6 +22,7 @@ from covshift.experiments.comparison.verdicts import (
 from covshift.report.contrasts import compare
 
 BASELINE = "no correction"
+LONG_PERIOD = "no correction, target period 8000"
 CORRECTED = "corrected"
 MATCHED = "matched"
 
@@ -48,7 +49,7 @@ EXPERIMENT = Comparison(
         **every_scale(
             (
                 Arm(BASELINE, "c51"),
-                Arm("no correction, target period 8000", "c51", {"target_period": 8000}),
+                Arm(LONG_PERIOD, "c51", {"target_period": 8000}),
                 Arm(CORRECTED, "c51-corrected"),
             )
         ),
@@ -113,7 +114,13 @@ def analyze(results: Results) -> dict[str, Any]:
     found = [
         f"Probability that the corrected agent beats no correction: {_say_better(results, CORRECTED)}."
     ]
-    if MATCHED in results.all_scores():
+    labels = [arm.label for arm in results.arms]
+    if LONG_PERIOD in labels:
+        found.append(
+            f"That a target period of 8000 does: {_say_better(results, LONG_PERIOD)}. That the corrected agent beats the "
+            f"longer period: {say(results.improvement(CORRECTED, LONG_PERIOD))} over all games."
+        )
+    if MATCHED in labels:
         found.append(f"That the matched agent does: {_say_better(results, MATCHED)}.")
     if results.seeds >= FEWEST_SEEDS:
         learned = games_learned(results)
