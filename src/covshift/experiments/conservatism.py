@@ -52,9 +52,9 @@ EXPERIMENT = Comparison(
     seeds={"small": 5, "smoke": 1},
     rule=RULE
     + SETTINGS_RULE
-    + " Here α = 0.1 stands for the preset, and the last sentence does not apply: whatever the verdict, c51-conservative gets "
-    "the weight with the highest probability of beating α = 0.1, so that `anchors` and `where_it_pays` compare ours with the "
-    "baseline at its best. This was decided after the runs of five of the seven weights.",
+    + "Here α = 0.1 stands for the preset. Whatever the verdict, c51-conservative gets the weight with the highest probability "
+    "of beating α = 0.1, so that `anchors` and `where_it_pays` compare ours with the baseline at its best. This was decided "
+    "after the runs of five of the seven weights.",
     analyze=lambda results: analyze(results),
     differences=(
         "The weights 0.001 and 0.003 were added after runs of the others, since the best of those was the smallest.",

@@ -51,7 +51,7 @@ EXPERIMENT = Comparison(
     games=ONE_GAME,
     arms={scale: arms(length) for scale, length in LENGTHS.items()},
     seeds={"paper": 3, "small": 5, "smoke": 1},
-    rule=RULE + SETTINGS_RULE,
+    rule=RULE + SETTINGS_RULE + "Otherwise the preset is kept, since nothing speaks for another.",
     analyze=lambda results: analyze(results),
 )
 

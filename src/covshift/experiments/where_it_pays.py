@@ -94,7 +94,7 @@ EXPERIMENT = Comparison(
     analyze=lambda results: analyze(results),
     differences=(
         "Good play is a player written by hand (`covshift.envs.players:breakout`, 2 % random actions, a score of 8), mixed "
-        "with random play by episodes. Shares of transitions vary with the data seed: with seed 0 they are 3.2 % and 49 %.",
+        "with random play by episodes. Shares of transitions vary with the data seed: with seed 0 the column `policy` has 3.2 % and 49 %.",
         "The study is on Breakout alone, and the paper's agent and the conservative ones are run with random play and with 5 % "
         "of good play only: all methods in all conditions would take about twice as long.",
     ),

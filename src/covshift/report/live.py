@@ -31,7 +31,7 @@ _SHOWN = {
     "edge_share": ("at the edges", "{:.1%}", "probability on the outermost atoms of the value"),
     "value_loss": ("value loss", "{:.4f}", "cross-entropy"),
     "ratio_loss": ("ratio loss", "{:.4f}", "squared error"),
-    "invariant": ("invariant", "{}", "E_μ[c] within its bounds; E_π[c] ≥ E_μ[c], as usual"),
+    "invariant": ("invariant", "{}", "E_μ[c] within its bounds; usually E_π[c] ≥ E_μ[c]"),
 }
 """Columns of metrics.csv with their label, format and meaning."""
 

@@ -31,7 +31,7 @@ MARGIN = 1.1
 
 SETTINGS_RULE = (
     "The claim does not hold if one of the other settings is better than the preset. It holds if every one of them is worse "
-    "than 110 % of the preset. Otherwise the preset is kept, since nothing speaks for another."
+    "than 110 % of the preset. "
 )
 """The rule of `judge_settings`."""
 
