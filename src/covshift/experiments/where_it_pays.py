@@ -90,7 +90,8 @@ EXPERIMENT = Comparison(
     + "The gain of a seed is its score with the matched ratio over its score without a correction, from the same dataset. The "
     "claim holds if gains from data with 5 % of good play are larger than gains from good play alone, and gains with a "
     "sixteenth of the width are larger than gains with the usual width. It does not hold if one of these is smaller. Levels "
-    "between these, and the length, are shown and not judged.",
+    "between these, and the length, are shown and not judged. This is a screening: a condition in which the matched ratio and no "
+    "correction differ with p below 0.1 is to be run again, with ten new seeds.",
     analyze=lambda results: analyze(results),
     differences=(
         "Good play is a player written by hand (`covshift.envs.players:breakout`, 2 % random actions, a score of 8), mixed "
