@@ -42,6 +42,7 @@ OURS = (
     "anchors",
     "conservatism",
     "matched_settings",
+    "new_seeds",
     "online_control",
     "other_games",
     "ratio_scale",
@@ -173,11 +174,30 @@ def test_seeds_are_the_papers_and_those_that_were_fixed_before_the_runs() -> Non
 @pytest.mark.parametrize("scale", SCALES)
 def test_a_seed_has_a_dataset_of_its_own(scale: str) -> None:
     for experiment in comparisons_at(scale):
+        if experiment.first_seed:
+            continue
         configs = experiment.configs(scale, 7)
         found = {(key[2], config.data.data_seed) for key, config in configs.items()}
         several = [0, 1, 2, 0, 1, 2, 0] if scale == "atari" else [0, 1, 2, 3, 4, 0, 1]
         wanted = [0] * 7 if scale == "paper" else several
         assert found == set(enumerate(wanted))
+
+
+def test_new_seeds_have_seeds_and_datasets_that_no_other_experiment_has() -> None:
+    seen = {
+        (config.seed, config.data.data_seed)
+        for experiment in comparisons_at("small")
+        if experiment.name != "new_seeds"
+        for config in experiment.configs("small", experiment.seeds["small"]).values()
+    }
+    experiment = comparison("new_seeds")
+    found = {
+        (config.seed, config.data.data_seed)
+        for config in experiment.configs("small", experiment.seeds["small"]).values()
+    }
+    assert found == {(seed, seed) for seed in range(10, 20)}
+    assert not {seed for seed, _ in found} & {seed for seed, _ in seen}
+    assert not {data for _, data in found} & {data for _, data in seen}
 
 
 pytestmark = pytest.mark.usefixtures("children_here")
@@ -490,6 +510,8 @@ def test_a_page_says_which_seeds_share_their_data(scale: str, said: str) -> None
     (sentence,) = about_data(Results(comparison("figure-2"), scale, {}, data))
     assert said in sentence
     assert about_data(Results(comparison("figure-2"), scale, {}, {})) == []  # Online runs.
+    (own,) = about_data(Results(comparison("new_seeds"), scale, {}, data))
+    assert "dataset of data seed k, in every arm" in own
 
 
 def test_a_run_is_measured_against_the_data_that_it_learned_from() -> None:

@@ -17,6 +17,7 @@ from covshift.experiments import (
     games,
     matched_settings,
     mean_ratio,
+    new_seeds,
     normalization,
     online_control,
     other_games,
@@ -442,6 +443,18 @@ def test_where_it_pays(levels: Levels, wanted: str) -> None:
     assert module.verdict(scores) == UNDECIDED
 
 
+@pytest.mark.parametrize("condition", new_seeds.CONDITIONS)
+@pytest.mark.parametrize(("matched", "wanted"), [(1.0, HOLDS), (-1.0, FAILS), (0.0, UNDECIDED)])
+def test_new_seeds(condition: str, matched: float, wanted: str) -> None:
+    """One condition is as said, and the matched ratio is better in all others."""
+    module = new_seeds
+    better = {module.label_of(module.MATCHED, other): 1.0 for other in module.CONDITIONS}
+    changes = better | {module.label_of(module.MATCHED, condition): matched}
+    levels = with_levels(module.EXPERIMENT, changes)
+    assert module.verdict(runs(levels)) == wanted
+    assert module.verdict(runs(levels, seeds=2)) == UNDECIDED
+
+
 def test_a_gain_is_a_share_of_both_scores() -> None:
     module = where_it_pays
     scores = {
@@ -851,6 +864,16 @@ NULLS: dict[str, dict[str, Callable[[int], Draw]]] = {
         ),
     },
     "mean_ratio": {"no difference": scored(mean_ratio)},
+    "new_seeds": {
+        "no difference": scored(new_seeds),
+        "all but one condition": scored(
+            new_seeds,
+            {
+                new_seeds.label_of(new_seeds.MATCHED, condition): FAR
+                for condition in new_seeds.CONDITIONS[1:]
+            },
+        ),
+    },
     "normalization": {
         "half of the runs diverge": normalized({}, 0.5, 0.5),
         "no score": normalized({}, 0.99, 0.0),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,8 @@ CONDITIONS: dict[str, dict[str, Any]] = {
 ALL_METHODS = (RANDOM, RARE)
 """Conditions in which every method is run; in the others the two that the rule compares."""
 
+GAIN_COLUMNS = ["condition", "no correction", "matched", "gain", "P(matched is better)"]
+
 LONG = "four times the updates"
 LENGTHS = (15_000, 30_000, 60_000, 120_000, 240_000)
 """Updates after which the long runs are looked at, at the scale `small`."""
@@ -52,19 +55,25 @@ def label_of(method: str, condition: str) -> str:
     return f"{method}; {condition}"
 
 
+def arms_in(condition: str, methods: Iterable[str] = (PLAIN, MATCHED)) -> list[Arm]:
+    """Methods in a condition."""
+    return [
+        Arm(label_of(name, condition), METHODS[name][0], METHODS[name][1] | CONDITIONS[condition])
+        for name in methods
+    ]
+
+
 def arms(long: int) -> tuple[Arm, ...]:
     """Methods and conditions, and the two methods that the rule compares in runs of `long` updates."""
     found = [
-        Arm(label_of(method, condition), preset, {**leaves, **changes})
-        for condition, changes in CONDITIONS.items()
-        for method, (preset, leaves) in METHODS.items()
-        if method in (PLAIN, MATCHED) or condition in ALL_METHODS
+        arms_in(condition, METHODS) if condition in ALL_METHODS else arms_in(condition)
+        for condition in CONDITIONS
     ]
-    longer = (
+    longer = [
         Arm(label_of(method, LONG), METHODS[method][0], {"num_updates": long})
         for method in (PLAIN, MATCHED)
-    )
-    return (*found, *longer)
+    ]
+    return tuple(arm for group in (*found, longer) for arm in group)
 
 
 BREAKOUT = ("MinAtar/Breakout-v1",)
@@ -91,7 +100,7 @@ EXPERIMENT = Comparison(
     "claim holds if gains from data with 5 % of good play are larger than gains from good play alone, and gains with a "
     "sixteenth of the width are larger than gains with the usual width. It does not hold if one of these is smaller. Levels "
     "between these, and the length, are shown and not judged. This is a screening: a condition in which the matched ratio and no "
-    "correction differ with p below 0.1 is to be run again, with ten new seeds.",
+    "correction differ with p below 0.1 is run again by new_seeds, with ten new seeds.",
     analyze=lambda results: analyze(results),
     differences=(
         "Good play is a player written by hand (`covshift.envs.players:breakout`, 2 % random actions, a score of 8), mixed "
@@ -133,15 +142,16 @@ def analyze(results: Results) -> dict[str, Any]:
     """The gain in each condition, and at each length."""
     (game,) = results.games
     scores = results.all_scores()
-    rows = [
-        _row(condition, scores[label_of(PLAIN, condition)], scores[label_of(MATCHED, condition)])
-        for condition in CONDITIONS
-    ]
-    long = [results.of(game, label_of(method, LONG)) for method in (PLAIN, MATCHED)]
-    ends = [int(run.curve("score").x[-1]) for runs in long for run in runs]
-    for update in (length for length in LENGTHS if length <= min(ends)):
-        plain, matched = (np.array([[score_at(run, update)] for run in runs]) for runs in long)
-        rows.append(_row(f"{update:,} updates of random play", plain, matched))
+    rows = [gain_row(condition, scores) for condition in CONDITIONS]
+    long = {method: results.of(game, label_of(method, LONG)) for method in (PLAIN, MATCHED)}
+    last = min(int(run.curve("score").x[-1]) for runs in long.values() for run in runs)
+    for update in (length for length in LENGTHS if length <= last):
+        condition = f"{update:,} updates of random play"
+        ends = {
+            label_of(method, condition): np.array([[score_at(run, update)] for run in runs])
+            for method, runs in long.items()
+        }
+        rows.append(gain_row(condition, ends))
     others = [
         f"{method}, {condition}: {scores[label_of(method, condition)].mean():.2f}"
         for condition in ALL_METHODS
@@ -150,28 +160,34 @@ def analyze(results: Results) -> dict[str, Any]:
     ]
     found = contrasts(scores)
     best = max(CONDITIONS, key=lambda name: gains(scores, name).mean())
-    columns = ["condition", "no correction", "matched", "gain", "P(matched is better)"]
     return {
         "verdict": verdict(scores),
         "found": f"Probability that the gain is larger: {say_each(found)}. The gain is largest with {best}. Mean scores of "
         f"the other methods: {'; '.join(others)}.",
         "headline": headline(found[next(iter(found))], "P(the gain is larger)", next(iter(found))),
-        "table": {"columns": columns, "rows": rows},
-        "panels": [
-            results.score_panel(
-                game,
-                [arm.label for arm in results.arms if arm.label.endswith(f"; {condition}")],
-            )
-            | {"title": condition}
-            for condition in (*CONDITIONS, LONG)
-        ],
+        "table": {"columns": GAIN_COLUMNS, "rows": rows},
+        "panels": condition_panels(results, (*CONDITIONS, LONG)),
     }
 
 
-def _row(condition: str, plain: NDArray[np.float64], matched: NDArray[np.float64]) -> list[str]:
+def gain_row(condition: str, scores: Scores) -> list[str]:
+    """What the matched ratio gains in a condition."""
+    plain, matched = (scores[label_of(method, condition)] for method in (PLAIN, MATCHED))
     better = compare(matched, plain)
     gain = f"{matched.mean() / plain.mean():.2f}" if plain.any() else "–"
     return [
         *(condition, f"{plain.mean():.2f}", f"{matched.mean():.2f}", gain),
         f"{better.value:.2f} (p = {better.p:.2g})",
+    ]
+
+
+def condition_panels(results: Results, conditions: Iterable[str]) -> list[dict[str, Any]]:
+    """The learning curves of each condition."""
+    (game,) = results.games
+    return [
+        results.score_panel(
+            game, [arm.label for arm in results.arms if arm.label.endswith(f"; {condition}")]
+        )
+        | {"title": condition}
+        for condition in conditions
     ]

@@ -107,6 +107,8 @@ class Comparison:
         rule: how the verdict follows from the numbers.
         analyze: makes the figure's verdict, table and panels from the finished runs.
         differences: from the paper, beside those in `docs/agent.md`.
+        first_seed: the number of the first seed. If it is not 0, each seed has a dataset of its own: runs that share neither
+            seeds nor data with the other experiments.
     """
 
     name: str
@@ -120,6 +122,7 @@ class Comparison:
     rule: str
     analyze: Callable[[Results], dict[str, Any]]
     differences: tuple[str, ...] = ()
+    first_seed: int = 0
 
     def configs(self, scale: str, seeds: int) -> dict[tuple[str, str, int], TrainConfig]:
         """The configuration of each run, by game, arm and seed."""
@@ -128,12 +131,19 @@ class Comparison:
                 game,
                 arm.preset,
                 scale,
-                **(_leaves_of(game, scale, seed) | dict(arm.leaves)),
+                **(self._leaves_of(game, scale, seed) | dict(arm.leaves)),
             )
-            for seed in range(seeds)
+            for seed in range(self.first_seed, self.first_seed + seeds)
             for game in self.games[scale]
             for arm in self.arms[scale]
         }
+
+    def _leaves_of(self, game: str, scale: str, seed: int) -> dict[str, Any]:
+        """The settings that do not depend on the arm."""
+        bounds = VALUE_BOUNDS.get(scale, {})
+        bound = {"value_bound": bounds[game]} if game in bounds else {}
+        data_seed = seed if self.first_seed else seed % DATASETS[scale]
+        return {"seed": seed, "data_seed": data_seed, **bound}
 
     def online_arms(self, scale: str) -> set[str]:
         """The labels of the arms whose agents collect their own data."""
@@ -182,13 +192,6 @@ class Comparison:
 
         check_scale(self.name, options.scale, self.arms)
         return reproduce(self, out, options, console)
-
-
-def _leaves_of(game: str, scale: str, seed: int) -> dict[str, Any]:
-    """The settings that do not depend on the arm."""
-    bounds = VALUE_BOUNDS.get(scale, {})
-    bound = {"value_bound": bounds[game]} if game in bounds else {}
-    return {"seed": seed, "data_seed": seed % DATASETS[scale], **bound}
 
 
 def _parse_arm(text: str) -> Arm:

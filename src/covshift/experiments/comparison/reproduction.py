@@ -165,6 +165,8 @@ def about_data(results: Results) -> list[str]:
     number = DATASETS[results.scale]
     if not results.data:
         return []
+    if results.experiment.first_seed:
+        return ["The run of seed k learns from the dataset of data seed k, in every arm."]
     if number == 1:
         return [
             "All seeds learn from one dataset: intervals leave out the chance of its collection."
