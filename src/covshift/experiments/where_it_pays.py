@@ -30,12 +30,19 @@ CONDITIONS: dict[str, dict[str, Any]] = {
     RANDOM: {},
     # Good episodes are about ten times as long, so that these shares of episodes are about 5 % and 50 % of the transitions.
     RARE: {"behavior_policy": ("uniform", _GOOD), "behavior_shares": (0.995, 0.005)},
-    EVEN: {"behavior_policy": ("uniform", _GOOD), "behavior_shares": (0.91, 0.09)},
-    GOOD: {"behavior_policy": (_GOOD,)},
+    EVEN: {
+        "behavior_policy": ("uniform", _GOOD),
+        "behavior_shares": (0.91, 0.09),
+        "value_bound": 40.0,
+    },
+    GOOD: {"behavior_policy": (_GOOD,), "value_bound": 40.0},
     NARROW: {"width": 0.25},
     NARROWEST: {"width": 0.0625},
 }
-"""What differs from random play and the usual network; one thing at a time."""
+"""What differs from random play and the usual network; one thing at a time.
+
+Good play has values at the end of C51's support, so that `VALUE_BOUNDS`' rule gives it a wider one.
+"""
 
 ALL_METHODS = (RANDOM, RARE)
 """Conditions in which every method is run; in the others the two that the rule compares."""
