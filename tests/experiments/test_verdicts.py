@@ -443,16 +443,19 @@ def test_where_it_pays(levels: Levels, wanted: str) -> None:
     assert module.verdict(scores) == UNDECIDED
 
 
+def matched_in(condition: str) -> str:
+    """The arm with the matched ratio."""
+    return where_it_pays.label_of(where_it_pays.MATCHED, condition)
+
+
 @pytest.mark.parametrize("condition", new_seeds.CONDITIONS)
 @pytest.mark.parametrize(("matched", "wanted"), [(1.0, HOLDS), (-1.0, FAILS), (0.0, UNDECIDED)])
 def test_new_seeds(condition: str, matched: float, wanted: str) -> None:
     """One condition is as said, and the matched ratio is better in all others."""
-    module = new_seeds
-    better = {module.label_of(module.MATCHED, other): 1.0 for other in module.CONDITIONS}
-    changes = better | {module.label_of(module.MATCHED, condition): matched}
-    levels = with_levels(module.EXPERIMENT, changes)
-    assert module.verdict(runs(levels)) == wanted
-    assert module.verdict(runs(levels, seeds=2)) == UNDECIDED
+    better = {matched_in(other): 1.0 for other in new_seeds.CONDITIONS}
+    levels = with_levels(new_seeds.EXPERIMENT, better | {matched_in(condition): matched})
+    assert new_seeds.verdict(runs(levels)) == wanted
+    assert new_seeds.verdict(runs(levels, seeds=2)) == UNDECIDED
 
 
 def test_a_gain_is_a_share_of_both_scores() -> None:
@@ -824,7 +827,6 @@ def scaled(clipped: float, unclipped: float) -> Callable[[int], Draw]:
 
 
 FAR = 99.0
-RARE_MATCHED = where_it_pays.label_of(where_it_pays.MATCHED, where_it_pays.RARE)
 HELP = dict.fromkeys(ratio_discount.HELPFUL, FAR)
 
 
@@ -867,11 +869,7 @@ NULLS: dict[str, dict[str, Callable[[int], Draw]]] = {
     "new_seeds": {
         "no difference": scored(new_seeds),
         "all but one condition": scored(
-            new_seeds,
-            {
-                new_seeds.label_of(new_seeds.MATCHED, condition): FAR
-                for condition in new_seeds.CONDITIONS[1:]
-            },
+            new_seeds, dict.fromkeys(map(matched_in, new_seeds.CONDITIONS[1:]), FAR)
         ),
     },
     "normalization": {
@@ -917,7 +915,7 @@ NULLS: dict[str, dict[str, Callable[[int], Draw]]] = {
     },
     "where_it_pays": {
         "no difference": scored(where_it_pays),
-        "one pair": scored(where_it_pays, {RARE_MATCHED: FAR}),
+        "one pair": scored(where_it_pays, {matched_in(where_it_pays.RARE): FAR}),
     },
     "weighting": {
         "all at their limits": weighted(2.0, 2.0, 1.0),
