@@ -112,6 +112,8 @@ EXPERIMENT = Comparison(
     differences=(
         "Good play is a player written by hand (`covshift.envs.players:breakout`, 2 % random actions, a score of 8), mixed "
         "with random play by episodes. Shares of transitions vary with the data seed: with seed 0 the column `policy` has 3.2 % and 49 %.",
+        "Where half or all of the transitions are good play, the atoms end at ±40 in place of ±10: with ±10 values reach the "
+        "end of the support there.",
         "The study is on Breakout alone, and the paper's agent and the conservative ones are run with random play and with 5 % "
         "of good play only: all methods in all conditions would take about twice as long.",
     ),
