@@ -17,7 +17,9 @@ from covshift.experiments.comparison.verdicts import (
 from covshift.experiments.where_it_pays import (
     BREAKOUT,
     GAIN_COLUMNS,
+    GOOD,
     MATCHED,
+    NARROW,
     PLAIN,
     RANDOM,
     arms_in,
@@ -27,7 +29,7 @@ from covshift.experiments.where_it_pays import (
 )
 from covshift.report.contrasts import Contrast, compare
 
-CONDITIONS = (RANDOM,)
+CONDITIONS = (RANDOM, GOOD, NARROW)
 """Where the five seeds of the screening have p below 0.1 between the matched ratio and no correction."""
 
 ARMS = tuple(arm for condition in CONDITIONS for arm in arms_in(condition))
