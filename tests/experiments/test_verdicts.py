@@ -490,10 +490,8 @@ def test_where_it_pays_shows_each_condition_and_each_length() -> None:
     data = {dataset_of(run.config): DataRecord(Path(), 1.0, 0.1) for run in found.values()}
     figure = module.analyze(Results(module.EXPERIMENT, "small", found, data))
     shown = {panel["title"]: [arm["label"] for arm in panel["arms"]] for panel in figure["panels"]}
-    assert shown[module.GOOD] == [
-        module.label_of(method, module.GOOD) for method in (module.PLAIN, module.MATCHED)
-    ]
-    assert len(shown[module.RANDOM]) == len(shown[module.RARE]) == len(module.METHODS)
+    assert shown[module.GOOD] == shown[module.LONG] == [module.PLAIN, module.MATCHED]
+    assert shown[module.RANDOM] == shown[module.RARE] == list(module.METHODS)
     rows_of = {row[0]: row[1:] for row in figure["table"]["rows"]}
     # The means of the last three evaluations, which are 5 000 updates apart.
     assert rows_of[module.GOOD][:3] == ["5.50", "11.00", "2.00"]

@@ -191,12 +191,13 @@ def gain_row(condition: str, scores: Scores) -> list[str]:
 
 
 def condition_panels(results: Results, conditions: Iterable[str]) -> list[dict[str, Any]]:
-    """The learning curves of each condition."""
+    """The learning curves of each condition, with a method's name for its arm: it has the same color in all of them."""
     (game,) = results.games
-    return [
-        results.score_panel(
-            game, [arm.label for arm in results.arms if arm.label.endswith(f"; {condition}")]
-        )
-        | {"title": condition}
-        for condition in conditions
-    ]
+    found = []
+    for condition in conditions:
+        ending = f"; {condition}"
+        labels = [arm.label for arm in results.arms if arm.label.endswith(ending)]
+        panel = results.score_panel(game, labels)
+        curves = [arm | {"label": arm["label"].removesuffix(ending)} for arm in panel["arms"]]
+        found.append(panel | {"title": condition, "arms": curves})
+    return found
