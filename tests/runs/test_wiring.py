@@ -1,5 +1,6 @@
 """What the training loop hands to whom: samplers, batches, weights, priorities, networks, ε."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from covshift.learners.deep import UpdateReport
 from covshift.records import RunFolder
 from covshift.runs import EpisodeResult, evaluation, measures, training
 from covshift.runs.evaluation import roll_out
-from covshift.runs.launch import create_run, start_or_resume
+from covshift.runs.launch import count_threads, create_run, start_or_resume
 from covshift.runs.training import Trainer
 
 ENV = "covshift/RandomWalk-v0"
@@ -386,3 +387,46 @@ def test_both_samplers_have_streams_of_their_own(tmp_path: Path) -> None:
         for mask, part in ((store.is_transition, ids), (store.is_state, states))
     )
     assert abs(np.corrcoef(of_ids, of_states)[0, 1]) < 4 / np.sqrt(len(ids))
+
+
+@pytest.fixture
+def three_threads() -> Iterator[None]:
+    usual = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(usual)
+
+
+@pytest.mark.parametrize(
+    ("env", "frame_size", "wanted"),
+    [(ENV, 84, 1), ("MinAtar/Breakout-v1", 84, 1), ("ALE/Pong-v5", 42, 1), ("ALE/Pong-v5", 84, 3)],
+)
+@pytest.mark.usefixtures("three_threads")
+def test_only_the_nature_network_takes_several_threads_by_default(
+    env: str, frame_size: int, wanted: int
+) -> None:
+    config = make_config(env, frame_size=frame_size)
+    assert count_threads(config, RuntimeOptions()) == wanted
+    assert count_threads(config, RuntimeOptions(threads=2)) == 2
+
+
+@pytest.mark.usefixtures("three_threads")
+def test_a_run_takes_its_threads_and_says_so(tmp_path: Path, data: str) -> None:
+    folder = RunFolder(tmp_path / "run")
+    start_or_resume(folder, config_of(), data, RuntimeOptions(), lambda _: None).close()
+    assert torch.get_num_threads() == folder.provenance()["threads"] == 1
+
+
+@pytest.mark.usefixtures("three_threads")
+def test_the_states_of_a_step_are_predicted_by_one_thread(tmp_path: Path, data: str) -> None:
+    trainer, _ = started(tmp_path, config_of(), data)
+    learner, store = trainer.learner, trainer.replay.source.store
+    found = []
+    learner.network.torso.register_forward_hook(lambda *_: found.append(torch.get_num_threads()))
+    torch.set_num_threads(3)
+    policy = evaluation.AgentPolicy(learner.network, learner.support, 0.1)
+    for size in (16, 17):
+        policy.predict(store.states(np.flatnonzero(store.is_state)[:size]))
+    trainer.close()
+    assert found == [1, 3]
+    assert torch.get_num_threads() == 3

@@ -312,7 +312,7 @@ class RuntimeOptions:
     """Where the networks live: auto | cpu | cuda | cuda:1 | mps; auto takes a GPU where there is one."""
 
     threads: Annotated[int, Range(0, 1024)] = 0
-    """CPU threads; 0 takes as many as there are cores. If two runs share two cores, give each 1 thread."""
+    """CPU threads; 0 takes one per core for ALE's full frames and one for smaller networks, which are no faster with more. If two runs share two cores, give each 1 thread."""
 
     compile: bool = False
     """Use torch.compile on the networks."""

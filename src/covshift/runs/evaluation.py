@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast, final
 
@@ -61,9 +61,12 @@ class AgentPolicy:
         probabilities = epsilon_greedy_probabilities(q.astype(np.float64), self.epsilon)
         return Decision(probabilities, {"value": q.max(axis=1), "ratio": ratio})
 
-    @torch.no_grad()
     def predict(self, states: NDArray[Any]) -> Prediction:
         """Values and ratios of a batch of states."""
+        with torch.no_grad(), _few_threads(len(states)):
+            return self._predict(states)
+
+    def _predict(self, states: NDArray[Any]) -> Prediction:
         batch = torch.from_numpy(np.ascontiguousarray(states)).to(self.support.device)
         features = cast(Tensor, self.network.torso(batch))
         p = torch.softmax(cast(Tensor, self.network.value_head(features)), dim=-1)
@@ -73,6 +76,17 @@ class AgentPolicy:
         if self.ratio_network is not self.network:
             features = cast(Tensor, self.ratio_network.torso(batch))
         return Prediction(q, clipped(self.ratio_network.ratio(features)).cpu().numpy())
+
+
+@contextmanager
+def _few_threads(num_states: int) -> Generator[None]:
+    """One thread for the few states of a step, which more hardly make faster, and which wait for a busy core with more."""
+    usual = torch.get_num_threads()
+    torch.set_num_threads(1 if num_states <= _MOST_STREAMS else usual)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(usual)
 
 
 @final

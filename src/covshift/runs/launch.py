@@ -18,7 +18,7 @@ from covshift.data.policies import policy_modules
 from covshift.data.store import Store
 from covshift.errors import InputError
 from covshift.learners.deep import AgentLearner, AgentLoss, make_priority
-from covshift.networks import make_agent_network
+from covshift.networks import SMALLEST_NATURE_FRAME, make_agent_network
 from covshift.records import Provenance, RunFolder
 from covshift.runs.checkpoints import has_checkpoint, read_checkpoint
 from covshift.runs.data_sources import (
@@ -90,7 +90,7 @@ def create_run(folder: RunFolder, config: TrainConfig, data: str, runtime: Runti
     # Relative to the run, so that both can be moved together and no path of a machine is written.
     if data not in COLLECTED:
         data = os.path.relpath(Path(data).resolve(), folder.path.resolve())
-    folder.create(config, _provenance(runtime, data, identity))
+    folder.create(config, _provenance(config, runtime, data, identity))
     return True
 
 
@@ -128,7 +128,7 @@ def resume_run(
             f"{folder.path} diverged after {status['update']} updates: {status['reason']}"
         )
     runtime = provenance["runtime"] if runtime is None else runtime
-    now = _provenance(runtime, provenance["data"], provenance["data_identity"])
+    now = _provenance(config, runtime, provenance["data"], provenance["data_identity"])
     changed = [key for key in ("versions", "threads") if dict(now)[key] != dict(provenance)[key]]
     if changed:
         say(f"{' and '.join(changed)} changed since the run started: results may differ slightly")
@@ -148,8 +148,7 @@ def _build(
     say: Callable[[str], None],
     stores: dict[str, Store] | None = None,
 ) -> Trainer:
-    if runtime.threads:
-        torch.set_num_threads(runtime.threads)
+    torch.set_num_threads(count_threads(config, runtime))
     with contextlib.ExitStack() as opened:
         lock = opened.enter_context(folder.lock())
         source = opened.enter_context(
@@ -189,6 +188,20 @@ def _wire(
     return trainer
 
 
+def count_threads(config: TrainConfig, runtime: RuntimeOptions) -> int:
+    """How many threads torch takes: those that were asked for, or else one, and more on the Nature network alone.
+
+    A small network is no faster with more. Where other work keeps the cores busy, each step then waits for a thread that has
+    no core, and a run takes several times as long (`benchmarks/threads.py`).
+    """
+    if runtime.threads:
+        return runtime.threads
+    is_large = (
+        config.env.startswith("ALE/") and config.environment.frame_size >= SMALLEST_NATURE_FRAME
+    )
+    return torch.get_num_threads() if is_large else 1
+
+
 def pick_device(name: str) -> torch.device:
     """The device of this name; `auto` takes a GPU where there is one."""
     if name == "auto":
@@ -221,7 +234,9 @@ def check_same(folder: RunFolder, config: TrainConfig, unused: Collection[str] =
         )
 
 
-def _provenance(runtime: RuntimeOptions, data: str, identity: str) -> Provenance:
+def _provenance(
+    config: TrainConfig, runtime: RuntimeOptions, data: str, identity: str
+) -> Provenance:
     packages = ("torch", "numpy", "gymnasium", "ale-py", "MinAtar")
     versions = {"covshift": __version__, "python": platform.python_version()}
     for package in packages:
@@ -231,7 +246,7 @@ def _provenance(runtime: RuntimeOptions, data: str, identity: str) -> Provenance
         "data": data,
         "data_identity": identity,
         "runtime": runtime,
-        "threads": runtime.threads or torch.get_num_threads(),
+        "threads": count_threads(config, runtime),
         "device": str(pick_device(runtime.device)),
         "versions": versions,
         "machine": platform.machine(),
