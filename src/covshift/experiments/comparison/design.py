@@ -48,7 +48,7 @@ ALL_GAMES = {
 }
 """For experiments that the paper runs on five games; MinAtar has no Pong."""
 
-UPDATES_PER_SECOND = {"paper": 20.0, "atari": 40.0, "small": 200.0, "smoke": 20.0}
+UPDATES_PER_SECOND = {"paper": 20.0, "atari": 25.0, "small": 200.0, "smoke": 20.0}
 """Roughly, for one run of the corrected agent on one core; see `benchmarks/update.py`."""
 
 UPDATES_PER_ITERATION = 62_500
