@@ -90,6 +90,11 @@ def test_defaults_are_those_of_the_preset_and_scale(preset: str, scale: str) -> 
     assert changed.config() == make_config("x", preset, scale, ratio_discount=0.5)
 
 
+def test_of_several_presets_and_scales_the_last_counts() -> None:
+    given = ["x", "--preset", "c51", "--scale=atari", "--preset=c51-matched", "--scale", "smoke"]
+    assert parse_train([*given, "--out", "y"]).config() == make_config("x", "c51-matched", "smoke")
+
+
 def test_unknown_presets_are_named() -> None:
     with pytest.raises(InputError, match="there is no preset 'c52'; did you mean c51"):
         parse_train(["x", "--preset", "c52", "--out", "y"])

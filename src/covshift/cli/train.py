@@ -280,12 +280,13 @@ def _is_over(folder: RunFolder) -> bool:
 
 
 def _value_of(arguments: Sequence[str], flag: str) -> str | None:
+    found = None  # The last one counts, as for every option.
     for k, argument in enumerate(arguments):
         if argument == flag and k + 1 < len(arguments):
-            return arguments[k + 1]
+            found = arguments[k + 1]
         if argument.startswith(f"{flag}="):
-            return argument.removeprefix(f"{flag}=")
-    return None
+            found = argument.removeprefix(f"{flag}=")
+    return found
 
 
 def _collect(collector: Any, folder: Path) -> None:
