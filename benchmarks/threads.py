@@ -32,8 +32,17 @@ from covshift.records import RunFolder
 from covshift.runs import evaluation
 from covshift.runs.launch import start_or_resume
 
-ENVS = {"MinAtar": "MinAtar/Breakout-v1", "Nature": "ALE/Pong-v5"}
-UPDATES, STEPS, STREAMS = {"MinAtar": 100, "Nature": 5}, {"MinAtar": 200, "Nature": 30}, 8
+GAMES = {
+    "MinAtar": ("MinAtar/Breakout-v1", "smoke", {}),
+    "small frames": ("ALE/Pong-v5", "atari", {"transitions": 5_000, "window": 5_000}),
+    "Nature": ("ALE/Pong-v5", "smoke", {}),
+}
+"""Environment, scale and other settings of each network."""
+
+TIMES = {"MinAtar": (100, 200), "small frames": (10, 100), "Nature": (5, 30)}
+"""Updates and steps of each network that are timed at once."""
+
+STREAMS = 16
 
 
 def main() -> None:
@@ -44,8 +53,8 @@ def main() -> None:
     cores = os.cpu_count() or 1
     table = Table("what", "beside", "one thread, ms", f"{cores} threads, ms", f"{cores} / one")
     with tempfile.TemporaryDirectory() as folder:
-        for network, env in ENVS.items():
-            for what, work in pieces_of_work(network, env, Path(folder) / network).items():
+        for network in GAMES:
+            for what, work in pieces_of_work(network, Path(folder) / network).items():
                 for busy in (0, cores):
                     with busy_processes(busy):
                         seconds = [
@@ -62,10 +71,12 @@ def main() -> None:
     Console(width=100).print(table)
 
 
-def pieces_of_work(network: str, env: str, folder: Path) -> dict[str, Callable[[], float]]:
+def pieces_of_work(network: str, folder: Path) -> dict[str, Callable[[], float]]:
     """An update of the corrected agent, and a prediction for the states of one step; each returns seconds per piece."""
-    collect(Request(env, 5_000), folder / "data")
-    config = make_config(env, "c51-corrected", "smoke", num_updates=10**6)
+    env, scale, others = GAMES[network]
+    num_updates, num_steps = TIMES[network]
+    config = make_config(env, "c51-corrected", scale, num_updates=10**6, **others)
+    collect(Request(env, 5_000, options=config.environment), folder / "data")
     runtime = RuntimeOptions(threads=1)
     trainer = start_or_resume(
         RunFolder(folder / "run"), config, str(folder / "data"), runtime, print
@@ -76,16 +87,16 @@ def pieces_of_work(network: str, env: str, folder: Path) -> dict[str, Callable[[
 
     def updates() -> float:
         began = time.perf_counter()
-        for _ in range(UPDATES[network]):
+        for _ in range(num_updates):
             trainer.step()
-        return (time.perf_counter() - began) / UPDATES[network]
+        return (time.perf_counter() - began) / num_updates
 
     def steps() -> float:
         began = time.perf_counter()
         with torch.no_grad():
-            for _ in range(STEPS[network]):
+            for _ in range(num_steps):
                 policy._predict(states)
-        return (time.perf_counter() - began) / STEPS[network]
+        return (time.perf_counter() - began) / num_steps
 
     for _ in range(2):
         updates()  # The first hundred are recorded, which takes long.

@@ -36,6 +36,8 @@ from covshift.runs.training import Trainer
 
 GAMES = {"Nature": ("ALE/Pong-v5", 20_000), "MinAtar": ("MinAtar/Breakout-v1", 100_000)}
 BATCH, ATOMS = 32, 51
+THREADS = torch.get_num_threads()
+"""Of every side."""
 
 
 class PlainC51:
@@ -95,7 +97,7 @@ class Covshift:
 
     def __init__(self, config: TrainConfig, data: Path, out: Path) -> None:
         self.trainer: Trainer = start_or_resume(
-            RunFolder(out), config, str(data), RuntimeOptions(device="cpu"), print
+            RunFolder(out), config, str(data), RuntimeOptions(device="cpu", threads=THREADS), print
         )
         self._ticks = self.trainer.run()
         next(self._ticks)
@@ -213,7 +215,7 @@ def measure(kind: str, rounds: int, place: Path, dopamine: str | None) -> None:
     for _ in range(5):
         limit.append(matmul_rate())
     best = max(rates[name] for name in peers)
-    print(f"\n{kind} network, {env}, batches of {BATCH}, {torch.get_num_threads()} threads")
+    print(f"\n{kind} network, {env}, batches of {BATCH}, {THREADS} threads")
     print(f"{'':28} updates/s  of the fastest peer")
     for name, rate in rates.items():
         if name != "data and priorities alone":

@@ -73,7 +73,7 @@ def test_the_values_of_c51() -> None:
         ({"learning_rate": 0.0}, "learning_rate must be positive and finite, but it is 0.0"),
         ({"priority_floor": -1.0}, "priority_floor must not be negative"),
         ({"rho_clip": 0.0}, "rho_clip must be positive"),
-        ({"value_trace": "retrace", "value_steps": 3}, "set trace_steps 3 instead of value_steps"),
+        ({"value_trace": "retrace", "value_steps": 3}, "set trace_steps 3 and value_steps 1"),
         ({"value_trace": "retrace", "bootstrap_action": "data"}, "evaluates the behavior policy"),
         ({"learn_ratio": False}, "the ratio is used but not learned"),
         ({"correction": "reweight"}, "correction reweight draws uniformly"),

@@ -18,10 +18,11 @@ from covshift.data.samplers import PrioritizedSampler
 from covshift.envs import Outcome
 from covshift.errors import InputError
 from covshift.learners.deep import UpdateReport
+from covshift.networks import make_torso
 from covshift.records import RunFolder
-from covshift.runs import EpisodeResult, evaluation, measures, training
+from covshift.runs import EpisodeResult, evaluation, launch, measures, training
 from covshift.runs.evaluation import roll_out
-from covshift.runs.launch import count_threads, create_run, start_or_resume
+from covshift.runs.launch import create_run, start_or_resume
 from covshift.runs.training import Trainer
 
 ENV = "covshift/RandomWalk-v0"
@@ -397,24 +398,22 @@ def three_threads() -> Iterator[None]:
     torch.set_num_threads(usual)
 
 
-@pytest.mark.parametrize(
-    ("env", "frame_size", "wanted"),
-    [(ENV, 84, 1), ("MinAtar/Breakout-v1", 84, 1), ("ALE/Pong-v5", 42, 1), ("ALE/Pong-v5", 84, 3)],
-)
-@pytest.mark.usefixtures("three_threads")
-def test_only_the_nature_network_takes_several_threads_by_default(
-    env: str, frame_size: int, wanted: int
+@pytest.mark.parametrize("side", [42, 84])
+def test_only_the_nature_convolutions_take_several_threads_by_default(
+    side: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = make_config(env, frame_size=frame_size)
-    assert count_threads(config, RuntimeOptions()) == wanted
-    assert count_threads(config, RuntimeOptions(threads=2)) == 2
+    monkeypatch.setattr(launch, "_TORCH_THREADS", 3)
+    torso = make_torso((4, side, side))
+    assert launch.count_threads(torso, RuntimeOptions()) == (3 if side == 84 else 1)
+    assert launch.count_threads(torso, RuntimeOptions(threads=2)) == 2
 
 
 @pytest.mark.usefixtures("three_threads")
-def test_a_run_takes_its_threads_and_says_so(tmp_path: Path, data: str) -> None:
-    folder = RunFolder(tmp_path / "run")
-    start_or_resume(folder, config_of(), data, RuntimeOptions(), lambda _: None).close()
-    assert torch.get_num_threads() == folder.provenance()["threads"] == 1
+@pytest.mark.parametrize(("threads", "wanted"), [(0, 1), (2, 2)])
+def test_a_run_takes_its_threads(tmp_path: Path, data: str, threads: int, wanted: int) -> None:
+    runtime = RuntimeOptions(threads=threads)
+    start_or_resume(RunFolder(tmp_path), config_of(), data, runtime, lambda _: None).close()
+    assert torch.get_num_threads() == wanted
 
 
 @pytest.mark.usefixtures("three_threads")
@@ -425,7 +424,7 @@ def test_the_states_of_a_step_are_predicted_by_one_thread(tmp_path: Path, data: 
     learner.network.torso.register_forward_hook(lambda *_: found.append(torch.get_num_threads()))
     torch.set_num_threads(3)
     policy = evaluation.AgentPolicy(learner.network, learner.support, 0.1)
-    for size in (16, 17):
+    for size in (64, 65):
         policy.predict(store.states(np.flatnonzero(store.is_state)[:size]))
     trainer.close()
     assert found == [1, 3]

@@ -312,7 +312,7 @@ class RuntimeOptions:
     """Where the networks live: auto | cpu | cuda | cuda:1 | mps; auto takes a GPU where there is one."""
 
     threads: Annotated[int, Range(0, 1024)] = 0
-    """CPU threads; 0 takes one per core for ALE's full frames and one for smaller networks, which are no faster with more. If two runs share two cores, give each 1 thread."""
+    """CPU threads for updates; 0 takes one per core for frames of 60 pixels per side or more, and one for smaller networks, which more make little faster. If two runs share two cores, give each 1 thread."""
 
     compile: bool = False
     """Use torch.compile on the networks."""
@@ -412,8 +412,8 @@ def _check_loss(network: NetworkOptions, ratio: RatioOptions) -> None:
 def _check_trace(value: ValueOptions) -> None:
     if value.value_trace == "retrace" and value.value_steps > 1:
         raise InputError(
-            f"value_trace retrace has its own number of steps: set trace_steps {value.value_steps} instead of "
-            "value_steps"
+            f"value_trace retrace has its own number of steps: set trace_steps {value.value_steps} and "
+            "value_steps 1"
         )
     if value.value_trace == "retrace" and value.bootstrap_action == "data":
         raise InputError(

@@ -8,7 +8,6 @@ from covshift.networks.agent import AgentNetwork, make_agent_network, value_supp
 from covshift.networks.heads import RatioHead, ValueHead
 from covshift.networks.links import LINEAR, SOFTPLUS, FlooredLink, RatioLink, make_link
 from covshift.networks.torsos import (
-    SMALLEST_NATURE_FRAME,
     MinAtarTorso,
     NatureTorso,
     SmallFrameTorso,
@@ -18,7 +17,6 @@ from covshift.networks.torsos import (
 
 __all__ = [
     "LINEAR",
-    "SMALLEST_NATURE_FRAME",
     "SOFTPLUS",
     "AgentNetwork",
     "FlooredLink",

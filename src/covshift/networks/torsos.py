@@ -13,7 +13,7 @@ from covshift.errors import InputError
 _SMALLEST_FRAME = 36
 """Smaller stacks of frames, in pixels per side, could be taken for a grid of MinAtar."""
 
-SMALLEST_NATURE_FRAME = 60
+_SMALLEST_NATURE_FRAME = 60
 """Smaller frames leave less than 4 × 4 places after the Nature convolutions, and 42 pixels a single one."""
 
 
@@ -151,7 +151,7 @@ def make_torso(state_shape: tuple[int, ...], width: float = 1.0) -> Torso:
     if len(state_shape) == 1:
         return VectorTorso(state_shape, width)
     if len(state_shape) == 3 and min(state_shape[1:]) >= _SMALLEST_FRAME:
-        is_small = min(state_shape[1:]) < SMALLEST_NATURE_FRAME
+        is_small = min(state_shape[1:]) < _SMALLEST_NATURE_FRAME
         return (SmallFrameTorso if is_small else NatureTorso)(state_shape, width)
     if len(state_shape) == 3 and 3 <= min(state_shape[:2]) <= max(state_shape[:2]) <= 32:
         return MinAtarTorso(state_shape, width)

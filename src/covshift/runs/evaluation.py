@@ -21,6 +21,9 @@ from covshift.rules import epsilon_greedy_probabilities, expected_value
 
 _MOST_STREAMS = 16
 
+_FEW_STATES = 64
+"""Predictions for at most so many states take one thread."""
+
 
 class Prediction(NamedTuple):
     """What the network says about a batch of states.
@@ -80,9 +83,9 @@ class AgentPolicy:
 
 @contextmanager
 def _few_threads(num_states: int) -> Generator[None]:
-    """One thread for the few states of a step, which more hardly make faster, and which wait for a busy core with more."""
+    """One thread for the few states of a step: with more, each step waits for the slowest, which on a busy machine has no core."""
     usual = torch.get_num_threads()
-    torch.set_num_threads(1 if num_states <= _MOST_STREAMS else usual)
+    torch.set_num_threads(1 if num_states <= _FEW_STATES else usual)
     try:
         yield
     finally:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO
 
 import torch
+from torch import nn
 
 from covshift.config.training import RuntimeOptions, TrainConfig
 from covshift.data.collection import Collector
@@ -18,7 +19,7 @@ from covshift.data.policies import policy_modules
 from covshift.data.store import Store
 from covshift.errors import InputError
 from covshift.learners.deep import AgentLearner, AgentLoss, make_priority
-from covshift.networks import SMALLEST_NATURE_FRAME, make_agent_network
+from covshift.networks import NatureTorso, make_agent_network
 from covshift.records import Provenance, RunFolder
 from covshift.runs.checkpoints import has_checkpoint, read_checkpoint
 from covshift.runs.data_sources import (
@@ -34,6 +35,9 @@ from covshift.runs.measures import Evaluator
 from covshift.runs.replay import Replay
 from covshift.runs.training import Trainer
 from covshift.version import __version__
+
+_TORCH_THREADS = torch.get_num_threads()
+"""What torch takes by itself: one per core, or OMP_NUM_THREADS."""
 
 
 def ensure_dataset(
@@ -90,7 +94,7 @@ def create_run(folder: RunFolder, config: TrainConfig, data: str, runtime: Runti
     # Relative to the run, so that both can be moved together and no path of a machine is written.
     if data not in COLLECTED:
         data = os.path.relpath(Path(data).resolve(), folder.path.resolve())
-    folder.create(config, _provenance(config, runtime, data, identity))
+    folder.create(config, _provenance(runtime, data, identity))
     return True
 
 
@@ -128,7 +132,7 @@ def resume_run(
             f"{folder.path} diverged after {status['update']} updates: {status['reason']}"
         )
     runtime = provenance["runtime"] if runtime is None else runtime
-    now = _provenance(config, runtime, provenance["data"], provenance["data_identity"])
+    now = _provenance(runtime, provenance["data"], provenance["data_identity"])
     changed = [key for key in ("versions", "threads") if dict(now)[key] != dict(provenance)[key]]
     if changed:
         say(f"{' and '.join(changed)} changed since the run started: results may differ slightly")
@@ -148,7 +152,6 @@ def _build(
     say: Callable[[str], None],
     stores: dict[str, Store] | None = None,
 ) -> Trainer:
-    torch.set_num_threads(count_threads(config, runtime))
     with contextlib.ExitStack() as opened:
         lock = opened.enter_context(folder.lock())
         source = opened.enter_context(
@@ -169,6 +172,7 @@ def _wire(
 ) -> Trainer:
     """Wires a run together; read it as the experiment."""
     network = make_agent_network(config, source.store.state_shape, source.store.num_actions)
+    torch.set_num_threads(count_threads(network.torso, runtime))
     priority = make_priority(config.replay)
     loss = AgentLoss(config, network, priority, pick_device(runtime.device))
     learner = AgentLearner(loss)
@@ -188,18 +192,14 @@ def _wire(
     return trainer
 
 
-def count_threads(config: TrainConfig, runtime: RuntimeOptions) -> int:
-    """How many threads torch takes: those that were asked for, or else one, and more on the Nature network alone.
+def count_threads(torso: nn.Module, runtime: RuntimeOptions) -> int:
+    """How many threads torch takes: as many as were asked for, or else one, and one per core for the Nature convolutions.
 
-    A small network is no faster with more. Where other work keeps the cores busy, each step then waits for a thread that has
-    no core, and a run takes several times as long (`benchmarks/threads.py`).
+    A small network is little faster with more. With more, each step waits for the slowest thread, which on a busy machine has
+    no core (`benchmarks/threads.py`).
     """
-    if runtime.threads:
-        return runtime.threads
-    is_large = (
-        config.env.startswith("ALE/") and config.environment.frame_size >= SMALLEST_NATURE_FRAME
-    )
-    return torch.get_num_threads() if is_large else 1
+    usual = _TORCH_THREADS if isinstance(torso, NatureTorso) else 1
+    return runtime.threads or usual
 
 
 def pick_device(name: str) -> torch.device:
@@ -234,9 +234,7 @@ def check_same(folder: RunFolder, config: TrainConfig, unused: Collection[str] =
         )
 
 
-def _provenance(
-    config: TrainConfig, runtime: RuntimeOptions, data: str, identity: str
-) -> Provenance:
+def _provenance(runtime: RuntimeOptions, data: str, identity: str) -> Provenance:
     packages = ("torch", "numpy", "gymnasium", "ale-py", "MinAtar")
     versions = {"covshift": __version__, "python": platform.python_version()}
     for package in packages:
@@ -246,7 +244,7 @@ def _provenance(
         "data": data,
         "data_identity": identity,
         "runtime": runtime,
-        "threads": count_threads(config, runtime),
+        "threads": runtime.threads or _TORCH_THREADS,
         "device": str(pick_device(runtime.device)),
         "versions": versions,
         "machine": platform.machine(),
