@@ -113,7 +113,7 @@ SCALES: dict[str, dict[str, Any]] = {
 
 SCALE_TEXTS = {
     "paper": "10 million transitions, 9.4 million updates: weeks on a CPU, days on a GPU",
-    "atari": "300000 transitions of 42 × 42 pixels, 4000 updates of 128, episodes of at most 5 minutes: minutes on a core with ALE",
+    "atari": "300000 transitions of 42 × 42 pixels, 4000 updates of 128 transitions, episodes of at most 5 minutes: minutes on a core with ALE",
     "small": "300000 transitions, 60000 updates: minutes on a core with MinAtar",
     "smoke": "2000 transitions, 100 updates, episodes of at most 250 steps: seconds, to check that it runs",
 }

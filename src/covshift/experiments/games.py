@@ -72,7 +72,7 @@ EXPERIMENT = Comparison(
         "usual width, with 300 000 transitions instead of 10 million, 4000 updates of 128 transitions instead of 9.4 million "
         "of 32, a learning rate of 0.00003 instead of 0.00025, returns over 10 steps instead of one, a target period of 100 "
         "agent steps instead of 1000, and episodes of at most 4500 agent steps (5 minutes) instead of 27 000; it tells what "
-        "a correction does early in learning.",
+        "a correction does early in learning. The setting was chosen on runs of seed 0, six of which are runs of this figure.",
     ),
 )
 
